@@ -1,0 +1,97 @@
+// engine.h — one loaded encoder and the workers that run it.
+//
+// Role:  everything the server knows of the mathematics. Knows nothing of gRPC, queues, clocks or
+// flags.
+//
+//   ASSIGN_OR_RETURN(auto engine, Engine::Load({.model_dir = "/models/minilm"}));
+//   auto checked = Validate(engine->spec(), limits, request);            // → Plan or Violations
+//   ASSIGN_OR_RETURN(Answer answer, engine->AllocateAnswer(request, plan));
+//   ASSIGN_OR_RETURN(auto worker, engine->CreateWorker());               // one per thread
+//   absl::Status status = worker->Run(items);                            // items: sequences of one
+//   or of many calls
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "engine/model/spec.h"
+#include "engine/request.h"
+
+namespace encoderd {
+
+struct EngineOptions {
+  std::string model_dir;
+  // Tokens that one batch may hold; scratch memory is sized by it, and every sequence of up to
+  // max_sequence_tokens fits.
+  int64_t max_batch_tokens = 512;
+  int64_t max_sequence_tokens = 0;  // 0 = the model's own limit; 8192 for models without one
+  bool strict = false;              // tensors in the file that the model does not use are an error
+};
+
+// What was loaded; never changes.
+struct EngineInfo {
+  std::string isa;             // instruction set in use, as oneDNN names it
+  std::string precision;       // "fp32"
+  std::string numerics_id;     // equal ids = equal bits for equal input
+  std::string weights_sha256;  // of the bytes of the weights file
+  std::string tokenizer_sha256;
+  std::vector<std::string> tensors_used;
+  std::vector<std::string> tensors_unused;
+  int64_t parameters = 0;
+  int64_t weights_bytes = 0;  // packed, in memory
+  int64_t scratch_bytes_per_worker = 0;
+  int64_t max_batch_tokens = 0;
+  int64_t max_sequence_tokens = 0;
+  bool fixed_row_blocks =
+      false;  // the self-check found rows that depend on the batch's size; see engine/README.md
+};
+
+// One sequence of one call, to be run in a batch. Everything is borrowed until Run returns;
+// `answer` is written in the rows that belong to this sequence and nowhere else.
+struct BatchItem {
+  const Request* request = nullptr;
+  const Plan* plan = nullptr;
+  size_t sequence = 0;  // index into request->sequences
+  Answer* answer = nullptr;
+  // Set by Run: OK, or kInternal when this sequence's outputs are not finite. Other items of the
+  // batch are not affected.
+  absl::Status status;
+};
+
+// A thread's own part of the engine: scratch memory and numeric environment. Not thread-safe;
+// create and use it in one thread.
+class Worker {
+ public:
+  virtual ~Worker() = default;
+
+  // Runs the batch and writes every answer. The tensors of an item do not depend, to the bit, on
+  // the other items. Errors: kInternal when a kernel fails; then no item's answer may be used.
+  // REQUIRES: the items' tokens add up to at most max_batch_tokens, or there is a single item.
+  virtual absl::Status Run(std::span<BatchItem> items) = 0;
+};
+
+// Immutable and thread-safe after Load.
+class Engine {
+ public:
+  virtual ~Engine() = default;
+
+  // Reads the folder, packs the weights, builds and checks the kernels.
+  // Errors: kInvalidArgument or kNotFound with one line that says what is wrong with the folder and
+  // where.
+  static absl::StatusOr<std::unique_ptr<Engine>> Load(const EngineOptions& options);
+
+  virtual const EncoderSpec& spec() const = 0;
+  virtual const EngineInfo& info() const = 0;
+
+  // Memory for the answer to a validated request. Errors: kResourceExhausted.
+  virtual absl::StatusOr<Answer> AllocateAnswer(const Request& request, const Plan& plan) const = 0;
+
+  virtual absl::StatusOr<std::unique_ptr<Worker>> CreateWorker() const = 0;
+};
+
+}  // namespace encoderd

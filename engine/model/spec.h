@@ -1,0 +1,139 @@
+// spec.h — the declarative description of one transformer encoder.
+//
+// Role:   the only thing the forward pass knows about a model. A family (fused_qkv_attention, bert,
+// …) is a function that reads
+//         its config.json into an EncoderSpec and names its tensors; `custom` is this structure
+//         itself, written as JSON.
+// Maths:  Vaswani et al. 2017 (post-norm blocks), Xiong et al. 2020 (pre-norm blocks).
+//
+// One block, with x [tokens, hidden]:
+//   post-norm:  a = x + Attention(x);        x = Norm1(a);   x = Norm2(x + FFN(x))
+//   pre-norm:   x = x + Attention(Norm1(x)); x = x + FFN(Norm2(x))
+//   attention only (ffn_size = 0, residual = false, norm = none): x = Attention(x)
+//   Attention:  softmax over the visible keys of q·kᵀ · score_scale, times v, through the output
+//   projection. A row that may see no key attends evenly to all keys of its sequence, in every
+//   family.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "engine/tensor/data_type.h"
+
+namespace encoderd {
+
+enum class InputKind {
+  kTokenIds,  // ids index an embedding table
+  kVectors,   // the caller brings [S, input_dim]
+};
+
+enum class PositionKind {
+  kNone,
+  kLearned,     // a table [max_positions, hidden]
+  kSinusoidal,  // interleaved sine and cosine, base 10000 (Vaswani et al. 2017, 3.5)
+};
+
+enum class NormPlacement { kNone, kPost, kPre };
+
+// How q, k and v come out of their projections. d = head_dim.
+enum class QkvLayout {
+  kSeparate,     // three matrices [hidden, in]
+  kFused,        // one matrix [3·hidden, in]: all of q, all of k, all of v
+  kFusedByHead,  // one matrix [3·hidden, in]: head i owns rows 3d·i … 3d·(i+1)-1, its q, k, v in
+                 // that order
+  kSharedByHeads,  // three matrices [d, d], each used for every head
+};
+
+enum class Activation {
+  kNone,
+  kRelu,
+  kGelu,
+  kGeluTanh,
+  kSilu,
+  kTanh
+};  // kGelu is the exact (erf) form
+
+enum class Pooling { kCls, kMean, kMax, kPooler };
+
+// Tensor names in the checkpoint; "{layer}" stands for the block's index. An empty bias name: no
+// bias.
+struct TensorNames {
+  std::string weight;
+  std::string bias;
+};
+
+// One step of a stack in front of or behind the blocks: y = activation(x · Wᵀ + b), or y =
+// activation(LayerNorm(x)).
+struct Step {
+  enum class Kind { kLinear, kNorm };
+  Kind kind = Kind::kLinear;
+  TensorNames names;
+  int64_t out = 0;  // width of y; a norm keeps its input's
+  Activation activation = Activation::kNone;
+};
+
+// Two spellings of one tensor name: a name that ends in `from` may be saved as ending in `to`
+// instead.
+struct SuffixAlias {
+  std::string from;
+  std::string to;
+};
+
+struct EncoderSpec {
+  std::string family;  // model_type, for people; the forward pass never reads it
+
+  // Input: the word table or vectors, then input_steps, then + positions, + types, then the
+  // embedding norm.
+  InputKind input = InputKind::kTokenIds;
+  int64_t vocab_size = 0;  // ids 0 … vocab_size-1; a larger table's further rows are unreachable
+  int64_t type_vocab_size = 0;  // 0: the model has no token types
+  int64_t input_dim = 0;        // width of input vectors; 0 for token models
+  PositionKind positions = PositionKind::kNone;
+  int64_t max_positions = 0;  // longest sequence the model can take; 0: no limit of its own
+  std::vector<Step> input_steps;
+  TensorNames word_embedding, position_embedding, type_embedding;  // only .weight
+  TensorNames embedding_norm;                                      // .weight empty: none
+
+  // Blocks.
+  int64_t num_layers = 0;
+  int64_t hidden_size = 0;
+  int64_t num_heads = 0;
+  int64_t ffn_size = 0;  // 0: blocks without FFN
+  bool residual = true;
+  NormPlacement norm = NormPlacement::kPost;
+  double norm_eps = 1e-5;
+  QkvLayout qkv = QkvLayout::kSeparate;
+  double score_scale = 0;  // what q·kᵀ is multiplied with, e.g. 1/√d
+  Activation activation = Activation::kRelu;
+  TensorNames query, key, value;  // kSeparate, kSharedByHeads
+  TensorNames fused_qkv;          // kFused, kFusedByHead
+  TensorNames attention_output, norm1, ffn_in, ffn_out, norm2;
+  TensorNames final_norm;  // after the last block; .weight empty: none
+
+  // Heads on top of the last hidden state.
+  std::vector<Step> logits;  // per token: [tokens, out of the last step]
+  std::vector<Step> pooler;  // on each sequence's first token; removed at load when the checkpoint
+                             // lacks it and pooler_optional
+  bool pooler_optional = false;
+
+  // What the folder says about its vectors.
+  Pooling default_pooling = Pooling::kMean;
+  bool default_normalize = false;
+
+  // Checkpoint habits of the family.
+  std::vector<SuffixAlias> aliases;   // other spellings of tensor names
+  std::vector<std::string> harmless;  // endings of names that may be in the file and mean nothing
+
+  int64_t head_dim() const { return hidden_size / num_heads; }
+  // Width of what enters block 0.
+  int64_t embedding_size() const {
+    if (input == InputKind::kTokenIds) return hidden_size;
+    return input_steps.empty() ? input_dim : input_steps.back().out;
+  }
+  // Width of hidden_states[layer], layer 0 … num_layers.
+  int64_t hidden_width(int64_t layer) const { return layer == 0 ? embedding_size() : hidden_size; }
+};
+
+}  // namespace encoderd

@@ -1,0 +1,149 @@
+// request.h — what a call asks of the engine, and the answer it gets: plain data without gRPC or
+// protobuf.
+//
+// Role:   built by the server from the wire (or by a program that uses the engine directly),
+// checked by validation.h, run by
+//         engine.h. Field names are those of proto/encoderd/v1/encoder.proto, so that violations
+//         name what the caller wrote.
+// Shapes: S = tokens of one sequence; slowest axis first.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "engine/model/spec.h"
+#include "engine/tensor/buffer.h"
+#include "engine/tensor/data_type.h"
+
+namespace encoderd {
+
+// Parts are ANDed; 1 = may be seen; row = query, column = key. Empty = absent. A row that may see
+// nothing attends evenly to its whole sequence.
+struct Mask {
+  std::span<const uint8_t> keys;         // [S]
+  std::span<const uint8_t> pairs;        // [S, S]
+  std::span<const uint8_t> head_pairs;   // [num_heads, S, S]
+  bool causal = false;                   // query i sees keys 0 … i
+  std::span<const int32_t> segment_ids;  // [S]; a token sees only its own segment
+  bool keys_present = false;  // so that a present but empty part is told from an absent one
+  bool pairs_present = false;
+  bool head_pairs_present = false;
+};
+
+// Rows [begin, end) of a sequence.
+struct Span {
+  uint32_t begin = 0;
+  uint32_t end = 0;
+};
+
+// A tensor as the caller sent it: `data` is little-endian, any alignment. Nothing about it has been
+// checked.
+struct InputTensor {
+  DataType dtype = DataType::kFp32;
+  std::span<const int64_t> shape;
+  std::span<const std::byte> data;
+};
+
+// The spans are borrowed: they must stay valid until the call is answered.
+struct Sequence {
+  std::span<const int32_t> input_ids;  // exactly one of these two
+  std::optional<InputTensor> inputs_embeds;
+  std::span<const int32_t> token_type_ids;  // [S] or empty = all 0
+  std::span<const int32_t> position_ids;    // [S] or empty = 0 … S-1
+  Mask mask;
+  std::vector<Span> spans;
+
+  // S: the number of ids, or of rows of inputs_embeds (0 when its shape is not of rank 2 or its
+  // first axis is negative).
+  int64_t tokens() const {
+    if (!inputs_embeds.has_value()) return static_cast<int64_t>(input_ids.size());
+    return inputs_embeds->shape.size() == 2 && inputs_embeds->shape[0] > 0 ? inputs_embeds->shape[0]
+                                                                           : 0;
+  }
+};
+
+// Blocks 0 … num_layers-1, negative from the end; an empty list = all.
+struct AttentionSpec {
+  std::vector<int32_t> layers, heads, query_rows;
+};
+
+struct PoolingSpec {
+  std::optional<Pooling> kind;    // absent = the model's default
+  std::optional<bool> normalize;  // absent = the model's default
+  std::optional<int32_t> layer;   // as in hidden_states; absent = the last
+  uint32_t dimensions = 0;        // 0 = all
+};
+
+struct OutputSpec {
+  DataType dtype = DataType::kFp32;
+  bool last_hidden_state = false;
+  std::vector<int32_t> hidden_states;  // 0 = embeddings, l = after block l, negative from the end
+  bool all_hidden_states = false;
+  std::optional<AttentionSpec> attentions;
+  std::vector<PoolingSpec> pooled;
+  bool logits = false;
+};
+
+struct Request {
+  std::vector<Sequence> sequences;
+  OutputSpec outputs;
+};
+
+// ---- The plan: a validated request with every default and negative index resolved
+// ------------------
+
+struct PooledOutput {
+  Pooling kind = Pooling::kMean;
+  bool normalize = false;
+  int64_t layer = 0;       // 0 … num_layers; num_layers = last_hidden_state
+  int64_t dimensions = 0;  // 1 … hidden width of the layer
+};
+
+// Lists are in the caller's order without repetitions; the answer's tensors follow them.
+struct Plan {
+  DataType dtype = DataType::kFp32;
+  bool last_hidden_state = false;
+  std::vector<int32_t> hidden_layers;  // 0 … num_layers
+  bool attentions = false;
+  std::vector<int32_t> attention_layers;  // 0 … num_layers-1
+  std::vector<int32_t> attention_heads;   // 0 … num_heads-1
+  std::vector<int32_t> query_rows;        // empty = all rows of each sequence
+  std::vector<PooledOutput> pooled;
+  bool logits = false;
+
+  int64_t layers_run = 0;      // blocks whose output is needed: 0 … num_layers
+  bool last_map_only = false;  // block `layers_run` runs as far as its attention map and no further
+  bool final_norm_needed = false;      // anything reads last_hidden_state
+  std::vector<int64_t> token_offsets;  // [sequences + 1]
+  std::vector<int64_t>
+      pooled_offsets;        // [sequences + 1] rows of pooled outputs: one per sequence or span
+  int64_t answer_bytes = 0;  // bytes of all tensors of the answer
+};
+
+// ---- The answer
+// ------------------------------------------------------------------------------------
+
+struct AnswerTensor {
+  std::vector<int64_t> shape;
+  Buffer data;  // little-endian, plan's dtype
+};
+
+struct AttentionMap {
+  uint32_t sequence = 0;
+  int32_t layer = 0;
+  AnswerTensor tensor;  // [heads, query rows, S]
+};
+
+// All memory is allocated before the work starts; workers then write disjoint rows of it, one
+// sequence each.
+struct Answer {
+  AnswerTensor last_hidden_state;           // [tokens, hidden]; empty shape: not asked for
+  std::vector<AnswerTensor> hidden_states;  // one per plan.hidden_layers, [tokens, width]
+  std::vector<AttentionMap> attentions;     // sequence-major, then plan.attention_layers
+  std::vector<AnswerTensor> pooled;         // one per plan.pooled, [sequences or spans, dimensions]
+  AnswerTensor logits;                      // [tokens, vocab]
+};
+
+}  // namespace encoderd
