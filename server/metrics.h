@@ -1,0 +1,116 @@
+// metrics.h — every number the process exports, with its name, in one place.
+//
+// Role:    counted by the service and the batcher, scraped by Prometheus. Every series is there
+//          from the start (the model's once it is known), so that a rate over a first increment is
+//          not lost. Labels come from the closed sets below, never from what a caller sent.
+// Rules:   for each method, the sum of encoderd_calls_total over codes = the count of
+//          encoderd_call_seconds{phase="whole"} = calls ended. A refusal has exactly one reason.
+//          Values of queue, workers and process are read when scraped, so they are never stale.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "server/batching/batcher.h"
+
+namespace encoderd {
+
+// kOther: a method that the server does not have.
+enum class Method { kEncode, kGetModel, kOther };
+
+// Why calls are refused or fail, as ErrorInfo.reason has it: those of engine/validation.h, then
+// those of the server itself. The label `reason` of encoderd_refusals_total.
+inline constexpr std::string_view kReasons[] = {
+    "EMPTY_CALL",
+    "TOO_MANY_SEQUENCES",
+    "EMPTY_SEQUENCE",
+    "SEQUENCE_TOO_LONG",
+    "TOO_MANY_TOKENS",
+    "INPUT_KIND_MISMATCH",
+    "TOKEN_OUT_OF_RANGE",
+    "TYPE_OUT_OF_RANGE",
+    "POSITION_OUT_OF_RANGE",
+    "LENGTH_MISMATCH",
+    "SHAPE_MISMATCH",
+    "NON_FINITE_INPUT",
+    "MASK_VALUE",
+    "MASK_HIDES_ALL",
+    "SPAN_OUT_OF_RANGE",
+    "NO_OUTPUTS",
+    "LAYER_OUT_OF_RANGE",
+    "HEAD_OUT_OF_RANGE",
+    "ROW_OUT_OF_RANGE",
+    "DIMENSIONS_OUT_OF_RANGE",
+    "OUTPUT_UNAVAILABLE",
+    "ANSWER_TOO_LARGE",
+    "MALFORMED",          // the bytes are not the message
+    "MODEL_NOT_FOUND",    // another model than the one served
+    "UNKNOWN_METHOD",     //
+    "LOADING",            // not ready yet
+    "DRAINING",           // not any more
+    "QUEUE_FULL",         // by calls, tokens or predicted time
+    "OUT_OF_MEMORY",      // no room for the answer
+    "DEADLINE",           // passed
+    "CANCELLED",          // by the caller
+    "NON_FINITE_RESULT",  // the engine's numbers overflowed
+    "ENGINE_FAILURE",     //
+    "OTHER",              // a name that is not in this list
+};
+
+// One call that has ended.
+struct CallRecord {
+  Method method = Method::kOther;
+  int code = 0;                      // of grpc::StatusCode, 0 … 16
+  std::string_view reason;           // of kReasons; empty if and only if the code is OK
+  absl::Duration whole;              // arrival to end
+  std::optional<CallTiming> timing;  // of calls that the batcher accepted
+  int64_t sequences = 0;             // sent; counted when the code is OK
+  int64_t tokens = 0;                //   "
+  int64_t answer_bytes = 0;          //   "
+  bool without_deadline = false;     // the caller set none
+};
+
+struct ModelLabels {
+  std::string name, family, precision, isa, numerics_id;
+};
+
+// Thread-safe.
+class Metrics : public BatchObserver {
+ public:
+  // Serves GET /metrics on `listen` ("127.0.0.1:9090", "[::]:0"; port 0: any free one; "": nowhere,
+  // for tests that read Text()). Errors: kUnavailable when the address cannot be bound.
+  static absl::StatusOr<std::unique_ptr<Metrics>> Start(const std::string& listen,
+                                                        const std::string& version,
+                                                        const std::string& build_id);
+  ~Metrics() override;
+
+  int port() const;  // bound; 0 when it serves nowhere
+
+  // One of each for every call.
+  void CallStarted();
+  void CallEnded(const CallRecord& call);
+
+  void OnBatch(const BatchObservation& batch) override;
+
+  void SetReady(bool ready);
+  void SetModel(const ModelLabels& model);
+
+  // Where queue and workers are read from at each scrape; null once the batcher goes. Must not call
+  // back into Metrics.
+  void SetBatcher(const Batcher* batcher);
+
+  // What a scrape gives, in Prometheus's text format.
+  std::string Text() const;
+
+ private:
+  struct State;
+  explicit Metrics(std::unique_ptr<State> state);
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace encoderd

@@ -1,0 +1,65 @@
+// options.h — the flags of encoderd, read and checked.
+//
+// Role:    options.cc is the one place that defines the server's flags; everything else takes plain
+//          values from Options. Used by main.cc after flag_parser.h has parsed the command line.
+//
+//   ParsedFlags parsed = ParseFlags(args);            // flag_parser.h
+//   std::vector<std::string> faults = parsed.faults;
+//   Options options = ReadOptions(faults);            // adds its own; any fault: exit code 64
+//   LOG(INFO) << Describe(options);
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "server/log.h"
+
+namespace encoderd {
+
+// "127.0.0.1:50051", "[::1]:50051", "localhost:0".
+struct ListenAddress {
+  std::string host;  // without brackets
+  int port = 0;      // 0: any free one
+
+  std::string ToString() const;  // with brackets where the host has colons
+  bool IsLoopback() const;       // 127.0.0.0/8, ::1, localhost
+};
+
+// One member per flag, of the same name; help texts in options.cc say what each means. Values are
+// as given: 0 where the flag's 0 stands for "find it out".
+struct Options {
+  std::string model_dir;
+  ListenAddress listen;
+  ListenAddress metrics_listen;
+  bool plaintext = false;
+  int workers = 0;
+  int64_t max_sequence_tokens = 0;
+  int64_t max_request_sequences = 0;
+  int64_t max_request_tokens = 0;
+  int64_t max_response_bytes = 0;
+  int64_t max_queue_requests = 0;
+  int64_t max_queue_tokens = 0;
+  absl::Duration max_queue_time;
+  int64_t max_batch_tokens = 0;
+  absl::Duration max_batch_wait;
+  absl::Duration default_deadline;
+  absl::Duration drain_delay;
+  absl::Duration drain_timeout;
+  int max_connection_inflight = 0;
+  std::string isa_max;  // oneDNN's names in lower case, or "auto"
+  LogFormat log_format = LogFormat::kText;
+  std::string termination_log;  // "" = none
+  bool strict = false;
+  bool check = false;
+};
+
+// The values of the flags. Every fault of theirs, alone and together, is appended to `faults` as
+// one line that names the flag, what it expects and what it got.
+Options ReadOptions(std::vector<std::string>& faults);
+
+// What is in force, as one line of name=value.
+std::string Describe(const Options& options);
+
+}  // namespace encoderd
