@@ -1,0 +1,75 @@
+// Goal:   memory is aligned, owned once, and a size that cannot be had is an error and not a crash.
+// Method: sizes around every threshold, and sizes no machine has.
+#include "engine/tensor/buffer.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <string>
+#include <utility>
+
+#include "absl/status/status_matchers.h"
+
+namespace encoderd {
+namespace {
+
+using ::absl_testing::IsOk;
+using ::absl_testing::StatusIs;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+TEST(BufferTest, IsAlignedAndWritableAtEverySize) {
+  for (size_t bytes : {size_t{1}, size_t{63}, size_t{64}, size_t{65}, (size_t{2} << 20) - 1,
+                       size_t{2} << 20, (size_t{2} << 20) + 1}) {
+    auto buffer = Buffer::Allocate(bytes, "test");
+    ASSERT_THAT(buffer, IsOk());
+    EXPECT_EQ(buffer->size(), bytes);
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(buffer->data()) % Buffer::kAlignment, 0u) << bytes;
+    std::memset(buffer->data(), 0xff, bytes);
+    EXPECT_EQ(buffer->bytes()[bytes - 1], std::byte{0xff});
+  }
+}
+
+TEST(BufferTest, StartsOnAHugePageWhenItCanFillOne) {
+  auto buffer = Buffer::Allocate(size_t{5} << 20, "test");
+  ASSERT_THAT(buffer, IsOk());
+  EXPECT_EQ(reinterpret_cast<uintptr_t>(buffer->data()) % (size_t{2} << 20), 0u);
+}
+
+TEST(BufferTest, MayBeEmpty) {
+  auto buffer = Buffer::Allocate(0, "test");
+  ASSERT_THAT(buffer, IsOk());
+  EXPECT_EQ(buffer->size(), 0u);
+  EXPECT_TRUE(buffer->bytes().empty());
+  EXPECT_TRUE(buffer->floats().empty());
+}
+
+TEST(BufferTest, IsSeenAsWholeFloats) {
+  auto buffer = Buffer::Allocate(11, "test");
+  ASSERT_THAT(buffer, IsOk());
+  EXPECT_EQ(buffer->floats().size(), 2u);
+}
+
+TEST(BufferTest, MovesItsMemory) {
+  auto buffer = Buffer::Allocate(128, "test");
+  ASSERT_THAT(buffer, IsOk());
+  std::byte* data = buffer->data();
+  const Buffer moved = *std::move(buffer);
+  EXPECT_EQ(moved.data(), data);
+  EXPECT_EQ(moved.size(), 128u);
+}
+
+TEST(BufferTest, RefusesSizesTheMachineCannotHold) {
+  constexpr size_t kMax = std::numeric_limits<size_t>::max();
+  for (size_t bytes : {kMax, kMax - 62, kMax / 2, size_t{1} << 50}) {
+    EXPECT_THAT(Buffer::Allocate(bytes, "attention map"),
+                StatusIs(absl::StatusCode::kResourceExhausted,
+                         AllOf(HasSubstr("attention map"), HasSubstr(std::to_string(bytes)))));
+  }
+}
+
+}  // namespace
+}  // namespace encoderd
