@@ -13,6 +13,7 @@
 #include <variant>
 #include <vector>
 
+#include "absl/numeric/int128.h"
 #include "absl/status/status.h"
 #include "engine/model/spec.h"
 #include "engine/request.h"
@@ -27,11 +28,12 @@ struct RequestLimits {
 };
 
 // One fault of a request. `reason` is stable and from a closed list: EMPTY_CALL,
-// TOO_MANY_SEQUENCES, EMPTY_SEQUENCE, SEQUENCE_TOO_LONG, TOO_MANY_TOKENS, INPUT_KIND_MISMATCH,
-// TOKEN_OUT_OF_RANGE, TYPE_OUT_OF_RANGE, POSITION_OUT_OF_RANGE, LENGTH_MISMATCH, SHAPE_MISMATCH,
-// NON_FINITE_INPUT, MASK_VALUE, MASK_HIDES_ALL, SPAN_OUT_OF_RANGE, NO_OUTPUTS, LAYER_OUT_OF_RANGE,
-// HEAD_OUT_OF_RANGE, ROW_OUT_OF_RANGE, DIMENSIONS_OUT_OF_RANGE, OUTPUT_UNAVAILABLE,
-// ANSWER_TOO_LARGE.
+// TOO_MANY_SEQUENCES, EMPTY_SEQUENCE, SEQUENCE_TOO_LONG, TOO_MANY_TOKENS, TOO_MANY_SPANS,
+// INPUT_KIND_MISMATCH, TOKEN_OUT_OF_RANGE, TYPE_OUT_OF_RANGE, POSITION_OUT_OF_RANGE,
+// POSITIONS_UNSUPPORTED, LENGTH_MISMATCH, SHAPE_MISMATCH, NON_FINITE_INPUT, MASK_VALUE,
+// MASK_HIDES_ALL, SPAN_OUT_OF_RANGE, NO_OUTPUTS, TOO_MANY_OUTPUTS, LAYER_OUT_OF_RANGE,
+// HEAD_OUT_OF_RANGE, ROW_OUT_OF_RANGE, DIMENSIONS_OUT_OF_RANGE, UNSUPPORTED_VALUE (a number that
+// its enumeration does not have), OUTPUT_UNAVAILABLE, ANSWER_TOO_LARGE.
 struct Violation {
   absl::StatusCode code = absl::StatusCode::kInvalidArgument;  // or kFailedPrecondition: an output
                                                                // this model cannot give
@@ -42,6 +44,10 @@ struct Violation {
 
 constexpr size_t kMaxViolations = 16;
 
+// Pooled outputs that one call may ask for: more than every kind at every layer of a large model
+// makes no sense, and an output costs far more memory than the bytes that ask for it.
+constexpr size_t kMaxPooledOutputs = 256;
+
 struct Violations {
   std::vector<Violation> listed;  // the first kMaxViolations
   int64_t total = 0;
@@ -50,6 +56,10 @@ struct Violations {
 // The plan of a faultless request, or its faults.
 std::variant<Plan, Violations> Validate(const EncoderSpec& spec, const RequestLimits& limits,
                                         const Request& request);
+
+// The fault of a faultless request whose answer does not fit: for those who know how many bytes
+// the tensors need on their wire.
+Violation AnswerTooLarge(absl::int128 bytes, int64_t max_response_bytes);
 
 // What this model can be asked for, by the names of OutputSpec: "last_hidden_state",
 // "hidden_states", "attentions", "pooled", "pooler", "logits".
