@@ -70,6 +70,8 @@ class Client:
             ("grpc.max_send_message_length", -1),
             # Sixteen violations in words are more than the 8 KiB that gRPC takes by default.
             ("grpc.max_metadata_size", 64 << 10),
+            # A proxy of the environment is meant for the web, not for a service next door.
+            ("grpc.enable_http_proxy", 0),
             *channel_options,
         ]
         self._channel = (grpc.secure_channel(address, credentials, options) if credentials

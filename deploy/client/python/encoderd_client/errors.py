@@ -20,6 +20,9 @@ class Violation:
 
     field: str  # the path in the request: "sequences[2].input_ids[17]"
     description: str  # what, expected, got
+    # Stable name, as EncoderdError.reason; "" where the installed googleapis-common-protos is too
+    # old to know it.
+    reason: str = ""
 
 
 class EncoderdError(Exception):
@@ -31,12 +34,13 @@ class EncoderdError(Exception):
     metadata:    further facts about the cause, as sent.
     violations:  the faults of the request, at most 16.
     retry_delay: seconds after which a new try makes sense; None if the server named none.
+    request_id:  the name of the call in the server's log; "" if none was sent.
     """
 
     def __init__(self, message: str, *, code: grpc.StatusCode, reason: str = "",
                  metadata: Optional[dict[str, str]] = None,
                  violations: tuple[Violation, ...] = (),
-                 retry_delay: Optional[float] = None) -> None:
+                 retry_delay: Optional[float] = None, request_id: str = "") -> None:
         lines = [f"{code.name}{f' ({reason})' if reason else ''}: {message}"]
         lines += [f"  {v.field}: {v.description}" for v in violations]
         super().__init__("\n".join(lines))
@@ -46,6 +50,7 @@ class EncoderdError(Exception):
         self.metadata = metadata or {}
         self.violations = violations
         self.retry_delay = retry_delay
+        self.request_id = request_id
 
 
 class InvalidArgument(EncoderdError):
@@ -102,21 +107,28 @@ _BY_CODE: dict[grpc.StatusCode, type[EncoderdError]] = {
 def error_from_rpc(error: Any) -> EncoderdError:
     """The exception for a failed call. Details that cannot be parsed are left out."""
     trailers = dict(error.trailing_metadata() or ())
-    reason, metadata, violations = "", {}, []
+    reason, request_id = "", ""
+    metadata: dict[str, str] = {}
+    violations: list[Violation] = []
     retry_delay = _pushback_seconds(trailers)
     for detail in _status_details(trailers):
         info = error_details_pb2.ErrorInfo()
         bad = error_details_pb2.BadRequest()
         retry = error_details_pb2.RetryInfo()
+        call = error_details_pb2.RequestInfo()
         if detail.Unpack(info):
             reason, metadata = info.reason, dict(info.metadata)
         elif detail.Unpack(bad):
-            violations += [Violation(v.field, v.description) for v in bad.field_violations]
+            # Older releases of googleapis-common-protos do not know a violation's reason.
+            violations += [Violation(v.field, v.description, getattr(v, "reason", ""))
+                           for v in bad.field_violations]
         elif detail.Unpack(retry):
             retry_delay = retry.retry_delay.ToTimedelta().total_seconds()
+        elif detail.Unpack(call):
+            request_id = call.request_id
     return _BY_CODE.get(error.code(), EncoderdError)(
         error.details() or "", code=error.code(), reason=reason, metadata=metadata,
-        violations=tuple(violations), retry_delay=retry_delay)
+        violations=tuple(violations), retry_delay=retry_delay, request_id=request_id)
 
 
 def _status_details(trailers: dict[str, Any]) -> list[Any]:

@@ -61,22 +61,16 @@ class Timing:
 class EncodeResult:
     """The answer to Client.encode(): what was not asked for is None or empty."""
 
-    # [sequences + 1]; sequence i owns rows token_offsets[i]..token_offsets[i+1] of what is packed.
+    # [sequences + 1]; sequence i owns rows token_offsets[i]..token_offsets[i+1] of TokenRows.packed.
     token_offsets: npt.NDArray[np.int64]
     last_hidden_state: Optional[TokenRows]  # [S, hidden] per sequence
     hidden_states: dict[int, TokenRows]  # by layer, never negative; [S, hidden] per sequence
     attentions: dict[tuple[int, int], AttentionMap]  # by (sequence, layer)
     pooled: list[Array]  # one per pooling asked for: [sequences or spans, dimensions]
-    logits: Optional[Array]  # [tokens, vocab], or [tokens or sequences, labels]
+    logits: Optional[TokenRows]  # [S, vocab or labels] per sequence
     timing: Timing
     numerics_id: str  # equal ids = equal bits for equal input
     request_id: str
-
-    def rows(self, sequence: int) -> slice:
-        """The rows of one sequence in whatever has a row per token:
-        result.logits[result.rows(1)]."""
-        sequence = range(len(self.token_offsets) - 1)[sequence]
-        return slice(int(self.token_offsets[sequence]), int(self.token_offsets[sequence + 1]))
 
 
 class HealthStatus(enum.IntEnum):
@@ -109,6 +103,7 @@ class ModelInfo:
     max_sequence_tokens: int
     max_request_sequences: int
     max_request_tokens: int
+    max_request_bytes: int
     max_response_bytes: int
     default_pooling: Pooling
     default_normalize: bool
@@ -139,7 +134,7 @@ def result_from_message(response: Any) -> EncodeResult:
                     for index, item in enumerate(response.attentions)},
         pooled=[array_from_tensor(tensor, f"pooled[{index}]")
                 for index, tensor in enumerate(response.pooled)],
-        logits=(array_from_tensor(response.logits, "logits")
+        logits=(token_rows(response.logits, "logits")
                 if response.HasField("logits") else None),
         timing=Timing(**{field.name: getattr(response.timing, field.name)
                          for field in dataclasses.fields(Timing)}),
@@ -162,7 +157,8 @@ def _attention_map(item: Any, offsets: npt.NDArray[np.int64], index: int) -> Att
                           f"{item.sequence}")
     weights = array_from_tensor(item.tensor, f"{field}.tensor")
     tokens = int(offsets[item.sequence + 1] - offsets[item.sequence])
-    expected = (len(item.heads), len(item.query_rows), tokens)
+    query_rows = tuple(item.query_rows) or range(tokens)  # none on the wire = all
+    expected = (len(item.heads), len(query_rows), tokens)
     if weights.shape != expected:
         raise AnswerError(f"{field}.tensor: expected {list(expected)}, got {list(weights.shape)}")
-    return AttentionMap(tuple(item.heads), tuple(item.query_rows), weights)
+    return AttentionMap(tuple(item.heads), tuple(query_rows), weights)

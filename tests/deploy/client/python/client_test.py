@@ -172,7 +172,7 @@ class AnswerTest(ClientTestCase):
         self.assertTrue(np.shares_memory(result.last_hidden_state[0],
                                          result.last_hidden_state.packed))
         np.testing.assert_array_equal(result.hidden_states[2][1], f4(4, 2)[3:] + 1)
-        np.testing.assert_array_equal(result.logits[result.rows(1)], f4(4, 5)[3:])
+        np.testing.assert_array_equal(result.logits[1], f4(4, 5)[3:])
         with self.assertRaises(IndexError):
             result.last_hidden_state[2]
 
@@ -183,6 +183,12 @@ class AnswerTest(ClientTestCase):
         found = self.client.encode([[1, 2]], attentions=True).attentions[0, 5]
         self.assertEqual((found.heads, found.query_rows), ((1, 3), (0, 1)))
         np.testing.assert_array_equal(found.weights, f4(2, 2, 2))
+
+    def test_names_the_rows_of_a_map_that_has_all(self):
+        self.answer(token_offsets=[0, 2], attentions=[
+            {"sequence": 0, "layer": 0, "heads": [0], "tensor": tensor(f4(1, 2, 2))}])
+        found = self.client.encode([[1, 2]], attentions=True).attentions[0, 0]
+        self.assertEqual(found.query_rows, (0, 1))
 
     def test_leaves_out_what_was_not_asked_for(self):
         self.answer(token_offsets=[0, 1], pooled=[tensor(f4(1, 3))])
@@ -235,8 +241,8 @@ class AnswerTest(ClientTestCase):
                 self.client.encode([[1, 2]], logits=True)
 
     def test_accepts_answers_up_to_its_own_limit(self):
-        self.answer(token_offsets=[0], logits=tensor(f4(1 << 20, 2)))  # 8 MiB
-        self.assertEqual(self.client.encode([[1]], logits=True).logits.shape, (1 << 20, 2))
+        self.answer(token_offsets=[0], pooled=[tensor(f4(1 << 20, 2))])  # 8 MiB
+        self.assertEqual(self.client.encode([[1]], logits=True).pooled[0].shape, (1 << 20, 2))
         with ec.Client(self.server.address, max_response_bytes=1 << 20) as client:
             with self.assertRaises(ec.ResourceExhausted):
                 client.encode([[1]], logits=True)
@@ -247,17 +253,20 @@ class AnswerTest(ClientTestCase):
 
 class ErrorTest(ClientTestCase):
     def test_carries_reason_and_violations(self):
+        violation = {"field": "sequences[0].input_ids[0]", "description": "0..30521, got -1"}
+        if "reason" in error_details_pb2.BadRequest.FieldViolation.DESCRIPTOR.fields_by_name:
+            violation["reason"] = "TOKEN_OUT_OF_RANGE"
         error = self.fail(
             grpc.StatusCode.INVALID_ARGUMENT, "1 fault", details=[
                 error_details_pb2.ErrorInfo(reason="TOKEN_OUT_OF_RANGE", domain="encoderd",
                                             metadata={"limit": "30522"}),
-                error_details_pb2.BadRequest(field_violations=[
-                    {"field": "sequences[0].input_ids[0]", "description": "0..30521, got -1"}])])
+                error_details_pb2.BadRequest(field_violations=[violation]),
+                error_details_pb2.RequestInfo(request_id="r-7")])
         self.assertIsInstance(error, ec.InvalidArgument)
         self.assertEqual((error.code, error.message), (grpc.StatusCode.INVALID_ARGUMENT, "1 fault"))
         self.assertEqual((error.reason, error.metadata), ("TOKEN_OUT_OF_RANGE", {"limit": "30522"}))
-        self.assertEqual(error.violations,
-                         (ec.Violation("sequences[0].input_ids[0]", "0..30521, got -1"),))
+        self.assertEqual(error.violations, (ec.Violation(**violation),))
+        self.assertEqual(error.request_id, "r-7")
         self.assertIsNone(error.retry_delay)
         for part in ("INVALID_ARGUMENT", "TOKEN_OUT_OF_RANGE", "1 fault", "input_ids[0]", "got -1"):
             self.assertIn(part, str(error))

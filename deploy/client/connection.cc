@@ -1,0 +1,112 @@
+#include "deploy/client/connection.h"
+
+#include <grpcpp/create_channel.h>
+
+#include <limits>
+
+#include "absl/flags/flag.h"
+#include "absl/strings/str_cat.h"
+#include "deploy/client/failure.h"
+
+ABSL_FLAG(std::string, address, "127.0.0.1:50051", "host:port of encoderd, or any gRPC target");
+ABSL_FLAG(absl::Duration, timeout, absl::Seconds(30),
+          "how long a call may take, for example 200ms");
+ABSL_FLAG(std::string, model, "", "name of the model; empty = the only one served");
+ABSL_FLAG(int64_t, max_response_bytes, int64_t{256} << 20,
+          "largest answer to accept, in bytes, below 2 GiB; the server refuses a larger one before "
+          "it computes anything");
+
+namespace encoderd::client {
+namespace {
+
+// Sixteen violations in words are more than the 8 KiB that gRPC takes by default.
+constexpr int kMaxMetadataBytes = 64 << 10;
+
+void SetDeadline(absl::Duration timeout, grpc::ClientContext& context) {
+  context.set_deadline(absl::ToChronoTime(absl::Now() + timeout));
+}
+
+}  // namespace
+
+absl::StatusOr<Connection> Connection::FromFlags() {
+  Connection connection;
+  connection.address_ = absl::GetFlag(FLAGS_address);
+  connection.timeout_ = absl::GetFlag(FLAGS_timeout);
+  connection.model_ = absl::GetFlag(FLAGS_model);
+  connection.max_response_bytes_ = absl::GetFlag(FLAGS_max_response_bytes);
+  if (connection.timeout_ <= absl::ZeroDuration()) {
+    return absl::InvalidArgumentError(absl::StrCat("--timeout: expected more than 0, got ",
+                                                   absl::FormatDuration(connection.timeout_)));
+  }
+  constexpr int kMaxMessageBytes = std::numeric_limits<int>::max();
+  if (connection.max_response_bytes_ < 1 || connection.max_response_bytes_ > kMaxMessageBytes) {
+    return absl::InvalidArgumentError(absl::StrCat("--max_response_bytes: expected 1..",
+                                                   kMaxMessageBytes, ", got ",
+                                                   connection.max_response_bytes_));
+  }
+  grpc::ChannelArguments arguments;
+  arguments.SetMaxReceiveMessageSize(static_cast<int>(connection.max_response_bytes_));
+  arguments.SetMaxSendMessageSize(-1);
+  arguments.SetInt(GRPC_ARG_MAX_METADATA_SIZE, kMaxMetadataBytes);
+  // A proxy of the environment is meant for the web, not for a service next door.
+  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+  const std::shared_ptr<grpc::Channel> channel =
+      grpc::CreateCustomChannel(connection.address_, grpc::InsecureChannelCredentials(), arguments);
+  connection.encoder_ = v1::EncoderService::NewStub(channel);
+  connection.health_ = grpc::health::v1::Health::NewStub(channel);
+  return connection;
+}
+
+absl::StatusOr<v1::EncodeResponse> Connection::Encode(v1::EncodeRequest request) {
+  request.set_model(model_);
+  request.set_max_response_bytes(static_cast<uint64_t>(max_response_bytes_));
+  grpc::ClientContext context;
+  SetDeadline(timeout_, context);
+  v1::EncodeResponse response;
+  const grpc::Status status = encoder_->Encode(&context, request, &response);
+  if (!status.ok()) return FailureFromRpc(status, address_);
+  return response;
+}
+
+absl::StatusOr<v1::GetModelResponse> Connection::GetModel() {
+  v1::GetModelRequest request;
+  request.set_model(model_);
+  grpc::ClientContext context;
+  SetDeadline(timeout_, context);
+  v1::GetModelResponse response;
+  const grpc::Status status = encoder_->GetModel(&context, request, &response);
+  if (!status.ok()) return FailureFromRpc(status, address_);
+  return response;
+}
+
+absl::StatusOr<grpc::health::v1::HealthCheckResponse::ServingStatus> Connection::CheckHealth(
+    const std::string& service) {
+  grpc::health::v1::HealthCheckRequest request;
+  request.set_service(service);
+  grpc::ClientContext context;
+  SetDeadline(timeout_, context);
+  grpc::health::v1::HealthCheckResponse response;
+  const grpc::Status status = health_->Check(&context, request, &response);
+  if (!status.ok()) return FailureFromRpc(status, address_);
+  return response.status();
+}
+
+absl::Status Connection::WaitUntilServing(const std::string& service, absl::Duration limit) {
+  grpc::health::v1::HealthCheckRequest request;
+  request.set_service(service);
+  grpc::ClientContext context;
+  SetDeadline(limit, context);
+  context.set_wait_for_ready(true);
+  const auto watch = health_->Watch(&context, request);
+  grpc::health::v1::HealthCheckResponse response;
+  while (watch->Read(&response)) {
+    if (response.status() == grpc::health::v1::HealthCheckResponse::SERVING) {
+      context.TryCancel();
+      watch->Finish().IgnoreError();
+      return absl::OkStatus();
+    }
+  }
+  return FailureFromRpc(watch->Finish(), address_);
+}
+
+}  // namespace encoderd::client

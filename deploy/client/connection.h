@@ -1,0 +1,47 @@
+// connection.h — one encoderd as encoderctl reaches it: the flags --address, --timeout, --model and
+// --max_response_bytes.
+//
+// Errors: of every call, those of failure.h.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "encoderd/v1/encoder.grpc.pb.h"
+#include "grpc/health/v1/health.grpc.pb.h"
+
+namespace encoderd::client {
+
+class Connection {
+ public:
+  // Connects on the first call. Errors: kInvalidArgument for a flag out of range.
+  static absl::StatusOr<Connection> FromFlags();
+
+  // `request` gets the model and the largest answer of the flags.
+  absl::StatusOr<v1::EncodeResponse> Encode(v1::EncodeRequest request);
+
+  absl::StatusOr<v1::GetModelResponse> GetModel();
+
+  // The health of `service` now.
+  absl::StatusOr<grpc::health::v1::HealthCheckResponse::ServingStatus> CheckHealth(
+      const std::string& service);
+
+  // Returns once `service` is SERVING; the server need not be up yet. Errors: kDeadlineExceeded
+  // after `limit`.
+  absl::Status WaitUntilServing(const std::string& service, absl::Duration limit);
+
+ private:
+  Connection() = default;
+
+  std::string address_;
+  absl::Duration timeout_;
+  std::string model_;
+  int64_t max_response_bytes_ = 0;
+  std::unique_ptr<v1::EncoderService::Stub> encoder_;
+  std::unique_ptr<grpc::health::v1::Health::Stub> health_;
+};
+
+}  // namespace encoderd::client
