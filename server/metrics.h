@@ -31,10 +31,12 @@ inline constexpr std::string_view kReasons[] = {
     "EMPTY_SEQUENCE",
     "SEQUENCE_TOO_LONG",
     "TOO_MANY_TOKENS",
+    "TOO_MANY_SPANS",
     "INPUT_KIND_MISMATCH",
     "TOKEN_OUT_OF_RANGE",
     "TYPE_OUT_OF_RANGE",
     "POSITION_OUT_OF_RANGE",
+    "POSITIONS_UNSUPPORTED",
     "LENGTH_MISMATCH",
     "SHAPE_MISMATCH",
     "NON_FINITE_INPUT",
@@ -42,18 +44,24 @@ inline constexpr std::string_view kReasons[] = {
     "MASK_HIDES_ALL",
     "SPAN_OUT_OF_RANGE",
     "NO_OUTPUTS",
+    "TOO_MANY_OUTPUTS",
     "LAYER_OUT_OF_RANGE",
     "HEAD_OUT_OF_RANGE",
     "ROW_OUT_OF_RANGE",
     "DIMENSIONS_OUT_OF_RANGE",
+    "UNSUPPORTED_VALUE",  // a number that its field or enumeration does not have
     "OUTPUT_UNAVAILABLE",
     "ANSWER_TOO_LARGE",
     "MALFORMED",          // the bytes are not the message
+    "UNKNOWN_FIELD",      // in it, which would be dropped
+    "TOO_MANY_ELEMENTS",  // in one of its lists
+    "REQUEST_TOO_LARGE",  // bytes
     "MODEL_NOT_FOUND",    // another model than the one served
     "UNKNOWN_METHOD",     //
     "LOADING",            // not ready yet
     "DRAINING",           // not any more
     "QUEUE_FULL",         // by calls, tokens or predicted time
+    "CONNECTION_BUSY",    // as many calls in flight as one connection may have
     "OUT_OF_MEMORY",      // no room for the answer
     "DEADLINE",           // passed
     "CANCELLED",          // by the caller
