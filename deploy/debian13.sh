@@ -240,6 +240,8 @@ enter() {
   local root=$1 folder file dir environment
   shift
   dir=$(pwd -P)
+  # As a mount point the root can be `/` of namespaces that the command makes itself.
+  mount --bind -- "$root" "$root"
   for folder in /proc /sys /dev; do mount --rbind "$folder" "$root$folder"; done
   while IFS= read -r folder; do
     mkdir -p -- "$root$folder"

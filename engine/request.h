@@ -14,23 +14,11 @@
 #include <vector>
 
 #include "engine/model/spec.h"
+#include "engine/ops/mask.h"
 #include "engine/tensor/buffer.h"
 #include "engine/tensor/data_type.h"
 
 namespace encoderd {
-
-// Parts are ANDed; 1 = may be seen; row = query, column = key. Empty = absent. A row that may see
-// nothing attends evenly to its whole sequence.
-struct Mask {
-  std::span<const uint8_t> keys;         // [S]
-  std::span<const uint8_t> pairs;        // [S, S]
-  std::span<const uint8_t> head_pairs;   // [num_heads, S, S]
-  bool causal = false;                   // query i sees keys 0 … i
-  std::span<const int32_t> segment_ids;  // [S]; a token sees only its own segment
-  bool keys_present = false;  // so that a present but empty part is told from an absent one
-  bool pairs_present = false;
-  bool head_pairs_present = false;
-};
 
 // Rows [begin, end) of a sequence.
 struct Span {

@@ -20,6 +20,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/ops/activation.h"
 #include "engine/tensor/data_type.h"
 
 namespace encoderd {
@@ -39,21 +40,12 @@ enum class NormPlacement { kNone, kPost, kPre };
 
 // How q, k and v come out of their projections. d = head_dim.
 enum class QkvLayout {
-  kSeparate,     // three matrices [hidden, in]
-  kFused,        // one matrix [3·hidden, in]: all of q, all of k, all of v
-  kFusedByHead,  // one matrix [3·hidden, in]: head i owns rows 3d·i … 3d·(i+1)-1, its q, k, v in
-                 // that order
+  kSeparate,       // three matrices [hidden, in]
+  kFused,          // one matrix [3·hidden, in]: all of q, all of k, all of v
+  kFusedByHead,    // one matrix [3·hidden, in]: head i owns rows 3d·i … 3d·(i+1)-1, its q, k, v in
+                   // that order
   kSharedByHeads,  // three matrices [d, d], each used for every head
 };
-
-enum class Activation {
-  kNone,
-  kRelu,
-  kGelu,
-  kGeluTanh,
-  kSilu,
-  kTanh
-};  // kGelu is the exact (erf) form
 
 enum class Pooling { kCls, kMean, kMax, kPooler };
 

@@ -134,8 +134,9 @@ struct BatcherOptions {
 // Bound:      each batch takes the oldest sequence of the line that leads it, and bulk leads at
 //             least one of kBulkTurn batches (policy.h) while it waits. A sequence with n others
 //             ahead of it in its line therefore starts within (n + 1) · kBulkTurn batches.
-// Cost:       Submit and Cancel: constant per call; forming a batch: its sequences plus
-//             kMaxPassedOver (policy.h).
+// Cost:       Submit and Cancel: linear in the call's sequences; a batch: linear in its sequences
+// and
+//             those it passed over (policy.h).
 class Batcher {
  public:
   // Makes a worker's runner, on the worker's thread.

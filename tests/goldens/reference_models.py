@@ -40,7 +40,7 @@ class Outputs:
 
 
 class FusedQkvAttention(nn.Module):
-    """x [S, input_dim] -> output [S, embed_dim], attention [heads, S, S].
+    """x [..., S, input_dim] -> output [..., S, embed_dim], attention [..., heads, S, S].
 
     The 3E outputs of qkv_proj are grouped by head: head i owns columns 3d*i .. 3d*(i+1)-1, its q, k
     and v in that order.
@@ -55,14 +55,13 @@ class FusedQkvAttention(nn.Module):
         self.o_proj = nn.Linear(embed_dim, embed_dim)
 
     def forward(self, x, mask=None):
-        tokens = x.shape[0]
-        qkv = self.qkv_proj(x).reshape(tokens, self.num_heads, 3 * self.head_dim).permute(1, 0, 2)
+        qkv = self.qkv_proj(x).unflatten(-1, (self.num_heads, 3 * self.head_dim)).transpose(-3, -2)
         q, k, v = qkv.chunk(3, dim=-1)
         scores = q @ k.transpose(-2, -1) / self.score_divisor
         if mask is not None:
             scores = scores.masked_fill(mask == 0, -9e15)
         attention = scores.softmax(dim=-1)
-        values = (attention @ v).permute(1, 0, 2).reshape(tokens, -1)
+        values = (attention @ v).transpose(-3, -2).flatten(-2)
         return self.o_proj(values), attention
 
 
@@ -135,7 +134,7 @@ class FusedQkvPredictor(nn.Module):
 
     def forward(self, x, mask=None, position_ids=None):
         if position_ids is None:
-            position_ids = torch.arange(x.shape[0])
+            position_ids = torch.arange(x.shape[-2])
         out = self.transformer(self.input_net(x) + self.pe[position_ids], mask)
         out.logits = self.output_net(out.last_hidden_state)
         return out

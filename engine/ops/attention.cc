@@ -1,0 +1,310 @@
+#include "engine/ops/attention.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <utility>
+#include <vector>
+
+#include "engine/ops/onednn.h"
+#include "engine/ops/runtime.h"
+#include "engine/ops/softmax.h"
+#include "engine/status_macros.h"
+#include "engine/tensor/convert.h"
+#include "oneapi/dnnl/dnnl_ukernel.hpp"
+
+namespace encoderd::ops {
+namespace {
+
+constexpr int64_t kQueryBlock = Attention::kQueryBlock;
+constexpr int64_t kQueryStep =
+    8;  // query blocks are rounded up to this; kernels exist for each multiple
+constexpr int64_t kFloatsPerLine = 16;
+
+constexpr int64_t RoundUp(int64_t value, int64_t step) { return (value + step - 1) / step * step; }
+
+// One brgemm micro-kernel: C [m, n] = A [m, k] · B [k, n], or C += A · B.
+class Ukernel {
+ public:
+  struct Shape {
+    int64_t m, n, k, lda, ldb, ldc;
+    bool accumulate;
+  };
+
+  Ukernel() = default;
+  // Throws dnnl::error.
+  explicit Ukernel(const Shape& s)
+      : kernel_(s.m, s.n, s.k, /*batch_size=*/1, s.lda, s.ldb, s.ldc, kF32, kF32, kF32) {
+    kernel_.set_add_C(s.accumulate);
+    kernel_.finalize();
+    if (kernel_.get_B_pack_type() != dnnl::ukernel::pack_type::no_trans ||
+        kernel_.get_scratchpad_size() != 0) {
+      throw dnnl::error(dnnl_unimplemented, "brgemm wants a packed B or a scratchpad for fp32");
+    }
+    kernel_.generate();
+    ++ThreadOpCounts().creations;
+  }
+
+  void Run(const float* a, const float* b, float* c) const {
+    static const std::vector<std::pair<dnnl::memory::dim, dnnl::memory::dim>> kOffsets = {{0, 0}};
+    kernel_.execute(a, b, kOffsets, c, /*scratch=*/nullptr);
+    ++ThreadOpCounts().ukernels;
+  }
+
+ private:
+  static constexpr auto kF32 = dnnl::memory::data_type::f32;
+  dnnl::ukernel::brgemm kernel_;
+};
+
+// The scratch of one Run, by name.
+struct Scratch {
+  float* keys;      // [key blocks][head_dim][kKeyBlock]: k transposed, padding keys 0
+  float* values;    // [padded keys, head_dim]: v, padding keys 0
+  float* scores;    // [key blocks][kQueryBlock][kKeyBlock]
+  float* bias;      // [padded keys]: 0 where the keys mask lets a key be seen, −∞ elsewhere
+  float* row_bias;  // [padded keys]: the same with the other mask parts of one row
+  float* context;   // [kQueryBlock, head_dim]
+  float* map_row;   // [padded keys]
+};
+
+constexpr float kHidden = -std::numeric_limits<float>::infinity();
+
+bool VariesByRow(const Mask& mask) {
+  return !mask.pairs.empty() || !mask.head_pairs.empty() || mask.causal ||
+         !mask.segment_ids.empty();
+}
+
+// 0 or −∞ for each key as far as the keys mask and the padding decide.
+void FillKeyBias(const Mask& mask, int64_t tokens, float* bias) {
+  for (int64_t key = 0; key < tokens; ++key) {
+    bias[key] = mask.keys.empty() || mask.keys[static_cast<size_t>(key)] != 0 ? 0.0f : kHidden;
+  }
+  std::fill(bias + tokens, bias + RoundUp(tokens, kKeyStep), kHidden);
+}
+
+// Adds to `bias` what the parts that differ from row to row hide from query `row` of `head`.
+void HideForRow(const Mask& mask, int64_t tokens, int64_t head, int64_t row, float* bias) {
+  auto hide_zeros = [&](std::span<const uint8_t> part, int64_t plane) {
+    if (part.empty()) return;
+    const uint8_t* const seen = part.data() + (plane * tokens + row) * tokens;
+    for (int64_t key = 0; key < tokens; ++key) {
+      if (seen[key] == 0) bias[key] = kHidden;
+    }
+  };
+  hide_zeros(mask.pairs, /*plane=*/0);
+  hide_zeros(mask.head_pairs, head);
+  if (mask.causal) std::fill(bias + row + 1, bias + tokens, kHidden);
+  if (!mask.segment_ids.empty()) {
+    const int32_t own = mask.segment_ids[static_cast<size_t>(row)];
+    for (int64_t key = 0; key < tokens; ++key) {
+      if (mask.segment_ids[static_cast<size_t>(key)] != own) bias[key] = kHidden;
+    }
+  }
+}
+
+// Whether the map has any row of the query block that starts at `first_row`.
+bool WantsRows(const MapOutput& map, int64_t first_row) {
+  return map.rows.empty() || std::any_of(map.rows.begin(), map.rows.end(), [&](int64_t row) {
+           return row >= first_row && row < first_row + kQueryBlock;
+         });
+}
+
+}  // namespace
+
+struct Attention::Impl {
+  AttentionOptions options;
+  // Indexed by (rounded size / step) - 1.
+  using QueryKernels = std::array<Ukernel, kQueryBlock / kQueryStep>;
+  std::array<QueryKernels, kKeyBlock / kKeyStep> score;    // by keys of the block, by query rows
+  std::array<QueryKernels, kKeyBlock / kKeyStep> context;  // the same; first key block: C = A · B
+  std::array<QueryKernels, kKeyBlock / kKeyStep> context_add;  // later key blocks: C += A · B
+
+  Scratch Carve(int64_t tokens, std::byte* memory) const;
+  void PackHead(const AttentionArgs& args, int64_t head, const Scratch& scratch) const;
+  bool RunQueryBlock(const AttentionArgs& args, int64_t head, int64_t map_head, int64_t first_row,
+                     const Scratch& scratch) const;
+  float ExpScores(const AttentionArgs& args, int64_t head, int64_t row, int64_t block_row,
+                  const Scratch& scratch) const;
+  void WriteMapRow(const AttentionArgs& args, int64_t map_head, int64_t row, int64_t block_row,
+                   float factor, const Scratch& scratch) const;
+};
+
+absl::StatusOr<Attention> Attention::Create(const AttentionOptions& options) {
+  auto impl = std::make_shared<Impl>();
+  impl->options = options;
+  absl::Status built = CatchOneDnn("attention", [&] {
+    for (int64_t keys = kKeyStep; keys <= kKeyBlock; keys += kKeyStep) {
+      for (int64_t rows = kQueryStep; rows <= kQueryBlock; rows += kQueryStep) {
+        const auto k = static_cast<size_t>(keys / kKeyStep - 1);
+        const auto r = static_cast<size_t>(rows / kQueryStep - 1);
+        impl->score[k][r] = Ukernel({.m = rows,
+                                     .n = keys,
+                                     .k = options.head_dim,
+                                     .lda = options.layout.row_stride,
+                                     .ldb = kKeyBlock,
+                                     .ldc = kKeyBlock,
+                                     .accumulate = false});
+        Ukernel::Shape shape = {.m = rows,
+                                .n = options.head_dim,
+                                .k = keys,
+                                .lda = kKeyBlock,
+                                .ldb = options.head_dim,
+                                .ldc = options.head_dim,
+                                .accumulate = false};
+        impl->context[k][r] = Ukernel(shape);
+        shape.accumulate = true;
+        impl->context_add[k][r] = Ukernel(shape);
+      }
+    }
+  });
+  RETURN_IF_ERROR(built);
+  Attention attention;
+  attention.impl_ = std::move(impl);
+  return attention;
+}
+
+Scratch Attention::Impl::Carve(int64_t tokens, std::byte* memory) const {
+  const int64_t padded = RoundUp(tokens, kKeyBlock);
+  float* next = reinterpret_cast<float*>(memory);
+  auto take = [&](int64_t floats) {
+    return std::exchange(next, next + RoundUp(floats, kFloatsPerLine));
+  };
+  return {.keys = take(padded * options.head_dim),
+          .values = take(padded * options.head_dim),
+          .scores = take(padded * kQueryBlock),
+          .bias = take(padded),
+          .row_bias = take(padded),
+          .context = take(kQueryBlock * options.head_dim),
+          .map_row = take(padded)};
+}
+
+size_t Attention::scratch_bytes(int64_t tokens) const {
+  const Scratch scratch = impl_->Carve(tokens, nullptr);
+  return reinterpret_cast<size_t>(scratch.map_row + RoundUp(tokens, kKeyBlock));
+}
+
+// k becomes columns, v is made dense, both padded with zeros to a whole kKeyStep.
+void Attention::Impl::PackHead(const AttentionArgs& args, int64_t head,
+                               const Scratch& scratch) const {
+  const auto& [row_stride, head_stride, q_offset, k_offset, v_offset] = options.layout;
+  const int64_t d = options.head_dim;
+  const float* const k = args.qkv + head * head_stride + k_offset;
+  for (int64_t key = 0; key < args.tokens; key += kKeyBlock) {
+    float* const columns = scratch.keys + key * d;
+    const int64_t count = std::min(kKeyBlock, args.tokens - key);
+    TransposeKeys(k + key * row_stride, row_stride, count, d, columns);
+    for (int64_t i = 0; count % kKeyStep != 0 && i < d; ++i) {
+      std::fill(columns + i * kKeyBlock + count, columns + i * kKeyBlock + RoundUp(count, kKeyStep),
+                0.0f);
+    }
+  }
+  if (args.context == nullptr) return;
+  const float* const v = args.qkv + head * head_stride + v_offset;
+  for (int64_t key = 0; key < args.tokens; ++key) {
+    std::memcpy(scratch.values + key * d, v + key * row_stride,
+                static_cast<size_t>(d) * sizeof(float));
+  }
+  std::fill(scratch.values + args.tokens * d, scratch.values + RoundUp(args.tokens, kKeyStep) * d,
+            0.0f);
+}
+
+// Turns the scores of one row into unnormalised weights and returns their sum.
+float Attention::Impl::ExpScores(const AttentionArgs& args, int64_t head, int64_t row,
+                                 int64_t block_row, const Scratch& scratch) const {
+  const float* bias = scratch.bias;
+  if (VariesByRow(*args.mask)) {
+    std::copy(scratch.bias, scratch.bias + RoundUp(args.tokens, kKeyStep), scratch.row_bias);
+    HideForRow(*args.mask, args.tokens, head, row, scratch.row_bias);
+    bias = scratch.row_bias;
+  }
+  return ExpRow({.data = scratch.scores + block_row * kKeyBlock,
+                 .block_stride = kQueryBlock * kKeyBlock,
+                 .keys = args.tokens},
+                bias, options.scale);
+}
+
+void Attention::Impl::WriteMapRow(const AttentionArgs& args, int64_t map_head, int64_t row,
+                                  int64_t block_row, float factor, const Scratch& scratch) const {
+  const MapOutput& map = *args.map;
+  const auto index =
+      map.rows.empty() ? row : std::find(map.rows.begin(), map.rows.end(), row) - map.rows.begin();
+  const int64_t rows = map.rows.empty() ? args.tokens : static_cast<int64_t>(map.rows.size());
+  if (index == rows) return;
+  ScaleRow({.data = scratch.scores + block_row * kKeyBlock,
+            .block_stride = kQueryBlock * kKeyBlock,
+            .keys = args.tokens},
+           factor, scratch.map_row);
+  const auto row_bytes = static_cast<size_t>(args.tokens) * DataTypeBytes(map.type);
+  NarrowFromFp32(map.type, {scratch.map_row, static_cast<size_t>(args.tokens)},
+                 {map.dst + static_cast<size_t>(map_head * rows + index) * row_bytes, row_bytes});
+}
+
+// map_head: place of the head in the map, or -1. Returns whether every score was finite.
+bool Attention::Impl::RunQueryBlock(const AttentionArgs& args, int64_t head, int64_t map_head,
+                                    int64_t first_row, const Scratch& scratch) const {
+  const int64_t d = options.head_dim;
+  const int64_t rows = std::min(kQueryBlock, args.tokens - first_row);
+  const auto row_kernel = static_cast<size_t>(RoundUp(rows, kQueryStep) / kQueryStep - 1);
+  auto key_kernel = [&](int64_t key) {
+    return static_cast<size_t>(
+        RoundUp(std::min(kKeyBlock, args.tokens - key), kKeyStep) / kKeyStep - 1);
+  };
+
+  const float* const q = args.qkv + first_row * options.layout.row_stride +
+                         head * options.layout.head_stride + options.layout.q_offset;
+  for (int64_t key = 0; key < args.tokens; key += kKeyBlock) {
+    score[key_kernel(key)][row_kernel].Run(q, scratch.keys + key * d,
+                                           scratch.scores + key * kQueryBlock);
+  }
+
+  bool finite = true;
+  std::array<float, kQueryBlock> factors;
+  for (int64_t i = 0; i < rows; ++i) {
+    const float sum = ExpScores(args, head, first_row + i, i, scratch);
+    finite = finite && std::isfinite(sum);
+    factors[static_cast<size_t>(i)] = 1.0f / sum;
+    if (map_head >= 0) {
+      WriteMapRow(args, map_head, first_row + i, i, factors[static_cast<size_t>(i)], scratch);
+    }
+  }
+  if (args.context == nullptr) return finite;
+
+  for (int64_t key = 0; key < args.tokens; key += kKeyBlock) {
+    const auto& kernels = key == 0 ? context : context_add;
+    kernels[key_kernel(key)][row_kernel].Run(scratch.scores + key * kQueryBlock,
+                                             scratch.values + key * d, scratch.context);
+  }
+  // Normalising here touches head_dim values a row instead of S.
+  for (int64_t i = 0; i < rows; ++i) {
+    float* const dst = args.context + (first_row + i) * options.heads * d + head * d;
+    for (int64_t j = 0; j < d; ++j) {
+      dst[j] = scratch.context[i * d + j] * factors[static_cast<size_t>(i)];
+    }
+  }
+  return finite;
+}
+
+bool Attention::Run(const AttentionArgs& args, std::span<std::byte> scratch_memory) const {
+  const Impl& impl = *impl_;
+  const Scratch scratch = impl.Carve(args.tokens, scratch_memory.data());
+  FillKeyBias(*args.mask, args.tokens, scratch.bias);
+  bool finite = true;
+  for (int64_t head = 0; head < impl.options.heads; ++head) {
+    int64_t map_head = -1;
+    if (args.map != nullptr) {
+      const auto found = std::find(args.map->heads.begin(), args.map->heads.end(), head);
+      if (found != args.map->heads.end()) map_head = found - args.map->heads.begin();
+    }
+    if (map_head < 0 && args.context == nullptr) continue;
+    impl.PackHead(args, head, scratch);
+    for (int64_t row = 0; row < args.tokens; row += kQueryBlock) {
+      if (args.context == nullptr && !WantsRows(*args.map, row)) continue;
+      finite = impl.RunQueryBlock(args, head, map_head, row, scratch) && finite;
+    }
+  }
+  return finite;
+}
+
+}  // namespace encoderd::ops

@@ -1,0 +1,80 @@
+// attention.h — softmax(q·kᵀ · scale) · v for one sequence, head by head, with every mask part and
+// with attention maps on demand.
+//
+// Source:  Vaswani et al. 2017, 3.2; the matrix products are oneDNN 3.7 brgemm micro-kernels,
+// softmax is ours (softmax.h). Memory:  works in blocks of kQueryBlock query rows, so scratch grows
+// with S and never with S². Bits:    a sequence is computed alone, whatever else is in its batch;
+// maps are copied from what is computed anyway. So nothing
+//          here depends on the neighbours or on what was asked for.
+// A row that may see no key attends evenly to all keys of its sequence.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "absl/status/statusor.h"
+#include "engine/ops/mask.h"
+#include "engine/tensor/data_type.h"
+
+namespace encoderd::ops {
+
+// Where q, k and v of head h and token t lie: data + t · row_stride + h · head_stride +
+// {q,k,v}_offset, head_dim values each.
+struct QkvLayoutInfo {
+  int64_t row_stride = 0;
+  int64_t head_stride = 0;
+  int64_t q_offset = 0;
+  int64_t k_offset = 0;
+  int64_t v_offset = 0;
+};
+
+struct AttentionOptions {
+  int64_t heads = 0;
+  int64_t head_dim = 0;
+  QkvLayoutInfo layout;
+  float scale = 1;  // what q·kᵀ is multiplied with
+};
+
+// An attention map to write: [heads, rows, S] of `type` at `dst`, in the order of the lists.
+struct MapOutput {
+  DataType type = DataType::kFp32;
+  std::span<const int32_t> heads;
+  std::span<const int32_t> rows;  // empty = all S
+  std::byte* dst = nullptr;
+};
+
+struct AttentionArgs {
+  const float* qkv =
+      nullptr;         // the sequence's first row; readable for kQueryBlock rows behind its last
+  int64_t tokens = 0;  // S
+  const Mask* mask = nullptr;
+  float* context =
+      nullptr;  // [S, heads · head_dim]; null: only the map is wanted and v is left alone
+  const MapOutput* map = nullptr;  // null: no map is wanted
+};
+
+// Immutable after Create; Run may be called from several threads at once with different scratch.
+class Attention {
+ public:
+  static constexpr int64_t kQueryBlock = 32;
+
+  // Errors: kInternal when oneDNN cannot build its micro-kernels.
+  static absl::StatusOr<Attention> Create(const AttentionOptions& options);
+
+  Attention() = default;  // only to be assigned to
+
+  // Scratch that Run needs for sequences of up to `tokens` tokens.
+  size_t scratch_bytes(int64_t tokens) const;
+
+  // Returns whether every score was finite; where not, the rows concerned are NaN.
+  // scratch: 64-byte aligned.
+  bool Run(const AttentionArgs& args, std::span<std::byte> scratch) const;
+
+ private:
+  struct Impl;
+  std::shared_ptr<const Impl> impl_;
+};
+
+}  // namespace encoderd::ops

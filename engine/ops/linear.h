@@ -1,0 +1,65 @@
+// linear.h — dst = activation(src · Wᵀ + bias) (+ residual), the operation that takes nearly all
+// the time.
+//
+// Role:   called by the encoder's forward pass; knows nothing of layers or families.
+// Source: torch.nn.Linear (PyTorch 2.6): W is [out, in]. Activations: the eltwise post-ops of
+// oneDNN 3.7; gelu is the erf form.
+//         https://uxlfoundation.github.io/oneDNN: matmul, binary post-op (cheaper than `sum`, which
+//         would need a buffer of its own).
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "engine/ops/activation.h"
+#include "engine/ops/row_buckets.h"
+
+namespace encoderd::ops {
+
+struct LinearOptions {
+  std::string name;  // of the weight, for messages
+  int64_t in = 0;
+  int64_t out = 0;
+  std::span<const float> weights;  // [out, in], read during Create only
+  std::span<const float> bias;     // [out] or empty
+  Activation activation = Activation::kNone;
+  bool add_residual = false;  // Run adds a [rows, out] tensor after the activation
+};
+
+// Shapes:  src [rows, in], residual and dst [rows, out]; fp32, row-major, dense, and each with
+// RowBuckets::kPaddingRows rows of
+//          finite or never-read memory behind the last row: the last chunk is rounded up.
+// Threads: immutable after Create; Run may be called from several threads at once with different
+// buffers.
+class Linear {
+ public:
+  // Packs the weights into the layout that the largest bucket asks for and builds one primitive per
+  // bucket on it. Errors: kInvalidArgument for sizes that do not fit one another; kInternal when
+  // oneDNN fails or, on AVX-512, chooses an implementation that is not one of its brgemm kernels.
+  static absl::StatusOr<Linear> Create(const LinearOptions& options, const RowBuckets& buckets);
+
+  Linear() = default;  // only to be assigned to
+
+  int64_t in() const;
+  int64_t out() const;
+  size_t weights_bytes() const;     // packed weights and bias
+  size_t scratchpad_bytes() const;  // what Run's scratchpad must hold
+
+  // residual is read only if add_residual was set; it may be src but not dst. Errors: kInternal;
+  // dst is then unspecified.
+  absl::Status Run(const float* src, int64_t rows, const float* residual, float* dst,
+                   std::span<std::byte> scratchpad) const;
+
+  // Whether one row gets the same bits in every bucket and at every place in it.
+  absl::StatusOr<bool> RowsAgree() const;
+
+ private:
+  struct Impl;
+  std::shared_ptr<const Impl> impl_;
+};
+
+}  // namespace encoderd::ops

@@ -1,0 +1,65 @@
+// codec.h — the one place where bytes on the wire become an engine's request and an engine's answer
+// becomes bytes on the wire.
+//
+// Role:  called by the Encode service; knows protobuf and the engine's plain data, and nothing of
+//        calls, queues or models.
+#pragma once
+
+#include <google/protobuf/arena.h>
+#include <grpcpp/support/byte_buffer.h>
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "encoderd/v1/encoder.pb.h"
+#include "engine/request.h"
+#include "engine/validation.h"
+#include "server/batching/batcher.h"
+#include "server/status.h"
+
+namespace encoderd {
+
+// A parsed EncodeRequest and what the engine sees of it. `request` points into `message`; neither
+// moves.
+struct DecodedRequest {
+  google::protobuf::Arena arena;
+  v1::EncodeRequest* message = google::protobuf::Arena::CreateMessage<v1::EncodeRequest>(&arena);
+  Request request;
+  Priority priority = Priority::kInteractive;
+  // Faults that the engine's request has no room for: numbers that an enumeration does not have.
+  // To be told together with Validate's.
+  Violations faults;
+};
+
+// What one call may make a parser allocate for.
+struct DecodeLimits {
+  int64_t max_request_bytes = int64_t{64} << 20;
+  int64_t max_request_sequences = 1024;
+  int64_t max_request_tokens = 65536;  // also for every list of the call, over all its sequences
+};
+
+// Parses `bytes` into `decoded`. A refusal: too many bytes or elements, not an EncodeRequest, or
+// something in it that a parse would drop or change in silence.
+std::optional<Refusal> DecodeEncodeRequest(const grpc::ByteBuffer& bytes,
+                                           const DecodeLimits& limits, DecodedRequest& decoded);
+
+// What an EncodeResponse says besides the answer's tensors.
+struct ResponseInfo {
+  CallTiming timing;
+  std::string numerics_id;
+  std::string request_id;
+};
+
+// The bytes of the EncodeResponse. Tensors are not copied: the slices refer to the answer's buffers
+// and keep `answer` alive until gRPC has sent them (tiny ones are copied, which is cheaper).
+grpc::ByteBuffer EncodeResponseBytes(std::shared_ptr<const Answer> answer, const Plan& plan,
+                                     const ResponseInfo& info);
+
+// The most bytes that EncodeResponseBytes makes of an answer to this plan.
+int64_t MaxResponseBytes(const Plan& plan, size_t ids_bytes);
+
+v1::Pooling ToWire(Pooling pooling);
+
+}  // namespace encoderd

@@ -1,0 +1,228 @@
+// Goal: attention equals its plain twin for every length, layout and mask part; hidden keys weigh
+// exactly nothing; maps and contexts do not depend on one another. Method: random q, k, v; the rows
+// behind a sequence hold NaN, so that reading them shows.
+#include "engine/ops/attention.h"
+
+#include <cmath>
+#include <cstring>
+#include <numeric>
+#include <random>
+#include <vector>
+
+#include "engine/ops/runtime.h"
+#include "engine/tensor/buffer.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/engine/ops/reference_ops.h"
+
+namespace encoderd::ops {
+namespace {
+
+constexpr int64_t kHeads = 3;
+constexpr int64_t kHeadDim = 20;
+constexpr int64_t kWidth = kHeads * kHeadDim;
+constexpr float kScale = 0.22360679775f;  // 1/√20
+
+constexpr QkvLayoutInfo kSeparate = {.row_stride = 3 * kWidth,
+                                     .head_stride = kHeadDim,
+                                     .q_offset = 0,
+                                     .k_offset = kWidth,
+                                     .v_offset = 2 * kWidth};
+constexpr QkvLayoutInfo kByHead = {.row_stride = 3 * kWidth,
+                                   .head_stride = 3 * kHeadDim,
+                                   .q_offset = 0,
+                                   .k_offset = kHeadDim,
+                                   .v_offset = 2 * kHeadDim};
+
+struct Output {
+  std::vector<float> context;
+  std::vector<float> map;
+  bool finite = false;
+};
+
+class AttentionTest : public ::testing::Test {
+ protected:
+  AttentionTest() { EnterNumericEnvironment(); }
+
+  std::vector<float> RandomQkv(int64_t tokens) {
+    std::vector<float> qkv(static_cast<size_t>(tokens * 3 * kWidth));
+    std::normal_distribution<float> normal;
+    for (float& value : qkv) value = normal(rng_);
+    return qkv;
+  }
+
+  std::vector<uint8_t> RandomBits(int64_t count) {
+    std::vector<uint8_t> bits(static_cast<size_t>(count));
+    for (uint8_t& bit : bits) bit = static_cast<uint8_t>(rng_() % 2);
+    return bits;
+  }
+
+  Output Run(const AttentionOptions& options, std::vector<float> qkv, const Mask& mask,
+             std::vector<int32_t> heads = {0, 1, 2}, std::vector<int32_t> rows = {},
+             bool want_context = true) {
+    const auto tokens = static_cast<int64_t>(qkv.size()) / (3 * kWidth);
+    qkv.resize(qkv.size() + static_cast<size_t>(Attention::kQueryBlock * 3 * kWidth), NAN);
+    auto attention = Attention::Create(options);
+    EXPECT_TRUE(attention.ok()) << attention.status();
+    auto scratch = Buffer::Allocate(attention->scratch_bytes(tokens), "scratch");
+    for (float& value : scratch->floats()) value = NAN;
+    Output output;
+    output.context.resize(static_cast<size_t>(tokens * kWidth));
+    const size_t map_rows = rows.empty() ? static_cast<size_t>(tokens) : rows.size();
+    output.map.resize(heads.size() * map_rows * static_cast<size_t>(tokens));
+    const MapOutput map = {
+        .heads = heads, .rows = rows, .dst = reinterpret_cast<std::byte*>(output.map.data())};
+    output.finite = attention->Run({.qkv = qkv.data(),
+                                    .tokens = tokens,
+                                    .mask = &mask,
+                                    .context = want_context ? output.context.data() : nullptr,
+                                    .map = heads.empty() ? nullptr : &map},
+                                   scratch->bytes());
+    return output;
+  }
+
+  // Weights are good to the rounding of a score, |s| < 40 here, times e: 40 · √20 · 2⁻²⁴ · 6 <
+  // 7·10⁻⁵ at the very worst and below 10⁻⁵ of the weight as seen; contexts add up S such terms of
+  // total weight 1 times |v| < 5.
+  void ExpectEqualsReference(const AttentionOptions& options, const std::vector<float>& qkv,
+                             const Mask& mask) {
+    const auto tokens = static_cast<int64_t>(qkv.size()) / (3 * kWidth);
+    const Output got = Run(options, qkv, mask);
+    const reference::AttentionResult expected = reference::Attention(options, qkv, tokens, mask);
+    EXPECT_TRUE(got.finite);
+    for (size_t i = 0; i < got.map.size(); ++i) ASSERT_NEAR(got.map[i], expected.map[i], 5e-6) << i;
+    for (size_t i = 0; i < got.context.size(); ++i) {
+      ASSERT_NEAR(got.context[i], expected.context[i], 1e-5) << i;
+    }
+  }
+
+  std::mt19937 rng_{7};
+};
+
+const AttentionOptions kOptions = {
+    .heads = kHeads, .head_dim = kHeadDim, .layout = kSeparate, .scale = kScale};
+
+TEST_F(AttentionTest, EqualsReferenceForEveryLength) {
+  for (int64_t tokens : {1, 2, 7, 8, 15, 16, 17, 31, 32, 33, 63, 64, 65, 80, 128, 129, 200}) {
+    SCOPED_TRACE(tokens);
+    ExpectEqualsReference(kOptions, RandomQkv(tokens), Mask());
+  }
+}
+
+TEST_F(AttentionTest, ReadsProjectionsGroupedByHead) {
+  AttentionOptions options = kOptions;
+  options.layout = kByHead;
+  ExpectEqualsReference(options, RandomQkv(37), Mask());
+}
+
+TEST_F(AttentionTest, EqualsReferenceForEveryMaskPart) {
+  constexpr int64_t kTokens = 37;
+  std::vector<uint8_t> keys = RandomBits(kTokens);
+  keys[0] = 1;
+  const std::vector<uint8_t> pairs = RandomBits(kTokens * kTokens);
+  const std::vector<uint8_t> head_pairs = RandomBits(kHeads * kTokens * kTokens);
+  std::vector<int32_t> segments(kTokens);
+  for (int32_t& id : segments) id = static_cast<int32_t>(rng_() % 3) - 1;
+  for (const Mask& mask : {Mask{.keys = keys}, Mask{.pairs = pairs}, Mask{.head_pairs = head_pairs},
+                           Mask{.causal = true}, Mask{.segment_ids = segments},
+                           Mask{.keys = keys,
+                                .pairs = pairs,
+                                .head_pairs = head_pairs,
+                                .causal = true,
+                                .segment_ids = segments}}) {
+    ExpectEqualsReference(kOptions, RandomQkv(kTokens), mask);
+  }
+}
+
+TEST_F(AttentionTest, AllOnesIsBitwiseTheSameAsNoMask) {
+  const std::vector<float> qkv = RandomQkv(50);
+  const std::vector<uint8_t> ones(kHeads * 50 * 50, 1);
+  const Output bare = Run(kOptions, qkv, Mask());
+  const Output masked = Run(kOptions, qkv,
+                            Mask{.keys = std::span(ones).first(50),
+                                 .pairs = std::span(ones).first(50 * 50),
+                                 .head_pairs = ones});
+  EXPECT_EQ(bare.context, masked.context);
+  EXPECT_EQ(bare.map, masked.map);
+}
+
+TEST_F(AttentionTest, RowIsQueryAndColumnIsKey) {
+  const std::vector<uint8_t> lower = {1, 0, 0, 1, 1, 0, 1, 1, 1};
+  const std::vector<float> qkv = RandomQkv(3);
+  const Output got = Run(kOptions, qkv, Mask{.pairs = lower}, {0});
+  EXPECT_THAT(std::vector<float>(got.map.begin(), got.map.begin() + 3),
+              ::testing::ElementsAre(1, 0, 0));
+  const std::vector<uint8_t> upper = {1, 1, 1, 0, 1, 1, 0, 0, 1};
+  EXPECT_NE(got.context, Run(kOptions, qkv, Mask{.pairs = upper}, {0}).context);
+}
+
+TEST_F(AttentionTest, RowThatSeesNothingAttendsEvenlyToItsSequence) {
+  std::vector<uint8_t> pairs(5 * 5, 1);
+  std::fill(pairs.begin() + 5, pairs.begin() + 10, 0);
+  const Output got = Run(kOptions, RandomQkv(5), Mask{.pairs = pairs}, {1});
+  EXPECT_TRUE(got.finite);
+  EXPECT_THAT(std::vector<float>(got.map.begin() + 5, got.map.begin() + 10), ::testing::Each(0.2f));
+}
+
+// A key that scores far above all others is still hidden entirely.
+TEST_F(AttentionTest, HiddenKeyWeighsExactlyNothingHoweverHighItScores) {
+  std::vector<float> qkv = RandomQkv(6);
+  for (int64_t i = 0; i < 3 * kWidth; ++i) qkv[static_cast<size_t>(2 * 3 * kWidth + i)] = 1e4f;
+  const std::vector<uint8_t> keys = {1, 1, 0, 1, 1, 1};
+  const Output loud = Run(kOptions, qkv, Mask{.keys = keys});
+  for (int64_t i = kWidth; i < 3 * kWidth; ++i) qkv[static_cast<size_t>(2 * 3 * kWidth + i)] = 0.5f;
+  const Output quiet = Run(kOptions, qkv, Mask{.keys = keys});
+  EXPECT_EQ(loud.context, quiet.context);
+  EXPECT_EQ(loud.map, quiet.map);
+  for (size_t i = 2; i < loud.map.size(); i += 6) EXPECT_EQ(loud.map[i], 0.0f);
+}
+
+TEST_F(AttentionTest, MapRowsSumToOne) {
+  const Output got = Run(kOptions, RandomQkv(129), Mask{.causal = true});
+  for (size_t row = 0; row < got.map.size(); row += 129) {
+    EXPECT_NEAR(std::accumulate(got.map.begin() + static_cast<std::ptrdiff_t>(row),
+                                got.map.begin() + static_cast<std::ptrdiff_t>(row) + 129, 0.0),
+                1.0, 1e-5);
+  }
+}
+
+TEST_F(AttentionTest, ChosenHeadsAndRowsAreCutFromTheWholeMap) {
+  const std::vector<float> qkv = RandomQkv(70);
+  const Output whole = Run(kOptions, qkv, Mask());
+  for (bool want_context : {true, false}) {
+    const Output part = Run(kOptions, qkv, Mask(), {2, 0}, {69, 3}, want_context);
+    std::vector<float> expected;
+    for (int head : {2, 0}) {
+      for (int row : {69, 3}) {
+        const auto begin = whole.map.begin() + (head * 70 + row) * 70;
+        expected.insert(expected.end(), begin, begin + 70);
+      }
+    }
+    EXPECT_EQ(part.map, expected);
+    if (want_context) {
+      EXPECT_EQ(part.context, whole.context);
+    }
+  }
+}
+
+TEST_F(AttentionTest, ContextDoesNotDependOnWhetherMapsAreAskedFor) {
+  const std::vector<float> qkv = RandomQkv(45);
+  EXPECT_EQ(Run(kOptions, qkv, Mask()).context, Run(kOptions, qkv, Mask(), {}).context);
+}
+
+TEST_F(AttentionTest, NonFiniteScoresAreReportedAndNeverSwallowed) {
+  std::vector<float> qkv = RandomQkv(20);
+  qkv[static_cast<size_t>(13 * 3 * kWidth + kWidth)] = NAN;  // one value of one key
+  const Output got = Run(kOptions, qkv, Mask());
+  EXPECT_FALSE(got.finite);
+  EXPECT_TRUE(std::isnan(got.map[0]));
+}
+
+TEST_F(AttentionTest, ScratchDoesNotGrowWithTheSquareOfTheLength) {
+  auto attention = Attention::Create(kOptions);
+  ASSERT_TRUE(attention.ok()) << attention.status();
+  EXPECT_LE(attention->scratch_bytes(8192), 2 * attention->scratch_bytes(4096));
+}
+
+}  // namespace
+}  // namespace encoderd::ops

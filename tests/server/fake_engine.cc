@@ -1,0 +1,182 @@
+#include "tests/server/fake_engine.h"
+
+#include <utility>
+
+#include "engine/status_macros.h"
+#include "engine/tensor/convert.h"
+
+namespace encoderd {
+
+void Latch::Close() {
+  MutexLock lock(mutex_);
+  open_ = false;
+}
+
+void Latch::Open() {
+  MutexLock lock(mutex_);
+  open_ = true;
+  changed_.NotifyAll();
+}
+
+void Latch::Pass() {
+  MutexLock lock(mutex_);
+  ++waiting_;
+  changed_.NotifyAll();
+  while (!open_) changed_.Wait(mutex_);
+  --waiting_;
+}
+
+void Latch::AwaitWaiting(int count) {
+  MutexLock lock(mutex_);
+  while (waiting_ < count) changed_.Wait(mutex_);
+}
+
+namespace {
+
+absl::StatusOr<AnswerTensor> Allocate(std::vector<int64_t> shape, DataType type) {
+  size_t bytes = DataTypeBytes(type);
+  for (const int64_t axis : shape) bytes *= static_cast<size_t>(axis);
+  AnswerTensor tensor = {.shape = std::move(shape)};
+  ASSIGN_OR_RETURN(tensor.data, Buffer::Allocate(bytes, "the fake answer"));
+  return tensor;
+}
+
+// Fills rows [begin, end) of a tensor whose last axis has `columns` values.
+template <typename Value>
+void Fill(const AnswerTensor& tensor, DataType type, int64_t begin, int64_t end, int64_t columns,
+          Value value) {
+  std::vector<float> row(static_cast<size_t>(columns));
+  const size_t row_bytes = row.size() * DataTypeBytes(type);
+  for (int64_t r = begin; r < end; ++r) {
+    for (int64_t c = 0; c < columns; ++c) row[static_cast<size_t>(c)] = value(r - begin, c);
+    NarrowFromFp32(type, row,
+                   tensor.data.bytes().subspan(static_cast<size_t>(r) * row_bytes, row_bytes));
+  }
+}
+
+void FillAnswer(const EncoderSpec& spec, const BatchItem& item) {
+  const Plan& plan = *item.plan;
+  Answer& answer = *item.answer;
+  const Sequence& sequence = item.request->sequences[item.sequence];
+  const int64_t begin = plan.token_offsets[item.sequence];
+  const int64_t end = plan.token_offsets[item.sequence + 1];
+  const auto id = [&](int64_t row) {
+    return sequence.input_ids.empty() ? 1 : sequence.input_ids[static_cast<size_t>(row)];
+  };
+  const auto state = [&](int64_t row, int64_t column) {
+    return FakeEngine::Value(id(row), row, column);
+  };
+
+  if (plan.last_hidden_state) {
+    Fill(answer.last_hidden_state, plan.dtype, begin, end, spec.hidden_size, state);
+  }
+  for (size_t i = 0; i < plan.hidden_layers.size(); ++i) {
+    const auto layer = static_cast<float>(plan.hidden_layers[i]);
+    Fill(answer.hidden_states[i], plan.dtype, begin, end, spec.hidden_width(plan.hidden_layers[i]),
+         [&](int64_t row, int64_t column) { return state(row, column) + layer * 1000; });
+  }
+  for (size_t i = 0; i < plan.attention_layers.size(); ++i) {
+    const AttentionMap& map = answer.attentions[item.sequence * plan.attention_layers.size() + i];
+    const int64_t rows = map.tensor.shape[0] * map.tensor.shape[1];
+    Fill(map.tensor, plan.dtype, 0, rows, map.tensor.shape[2],
+         [&](int64_t, int64_t) { return 1.0f / static_cast<float>(end - begin); });
+  }
+  for (size_t i = 0; i < plan.pooled.size(); ++i) {
+    Fill(answer.pooled[i], plan.dtype, plan.pooled_offsets[item.sequence],
+         plan.pooled_offsets[item.sequence + 1], plan.pooled[i].dimensions,
+         [&](int64_t row, int64_t column) { return state(0, column) + static_cast<float>(row); });
+  }
+}
+
+}  // namespace
+
+class FakeWorker : public Worker {
+ public:
+  explicit FakeWorker(const FakeEngine& engine) : engine_(engine) {}
+
+  absl::Status Run(std::span<BatchItem> items) override {
+    engine_.latch_.Pass();
+    for (const BatchItem& item : items) {
+      if (FirstId(item) == FakeEngine::kFailsBatch) return absl::InternalError("a kernel failed");
+    }
+    for (BatchItem& item : items) {
+      ++engine_.sequences_run_;
+      if (FirstId(item) == FakeEngine::kNonFinite) {
+        item.status = absl::InternalError("last_hidden_state has a NaN");
+      } else {
+        FillAnswer(engine_.spec(), item);
+      }
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  static int32_t FirstId(const BatchItem& item) {
+    const auto ids = item.request->sequences[item.sequence].input_ids;
+    return ids.empty() ? -1 : ids[0];
+  }
+
+  const FakeEngine& engine_;
+};
+
+FakeEngine::FakeEngine() {
+  spec_.family = "fake";
+  spec_.vocab_size = 100;
+  spec_.type_vocab_size = 2;
+  spec_.positions = PositionKind::kLearned;
+  spec_.max_positions = 512;
+  spec_.num_layers = 2;
+  spec_.hidden_size = 8;
+  spec_.num_heads = 2;
+  spec_.ffn_size = 32;
+  info_ = {.isa = "none",
+           .precision = "fp32",
+           .numerics_id = "fake-numerics",
+           .weights_sha256 = "fake-weights",
+           .tokenizer_sha256 = "fake-tokenizer",
+           .tensors_used = {"embedding.weight"},
+           .tensors_unused = {"spare.weight"},
+           .parameters = 800,
+           .weights_bytes = 3200,
+           .scratch_bytes_per_worker = 4096,
+           .max_batch_tokens = 512,
+           .max_sequence_tokens = 512};
+}
+
+absl::StatusOr<Answer> FakeEngine::AllocateAnswer(const Request& request, const Plan& plan) const {
+  if (memory_exhausted_) return absl::ResourceExhaustedError("no memory for the answer");
+  Answer answer;
+  const int64_t tokens = plan.token_offsets.back();
+  if (plan.last_hidden_state) {
+    ASSIGN_OR_RETURN(answer.last_hidden_state, Allocate({tokens, spec_.hidden_size}, plan.dtype));
+  }
+  for (const int32_t layer : plan.hidden_layers) {
+    ASSIGN_OR_RETURN(AnswerTensor tensor,
+                     Allocate({tokens, spec_.hidden_width(layer)}, plan.dtype));
+    answer.hidden_states.push_back(std::move(tensor));
+  }
+  for (size_t i = 0; plan.attentions && i < request.sequences.size(); ++i) {
+    const int64_t length = plan.token_offsets[i + 1] - plan.token_offsets[i];
+    const auto rows =
+        plan.query_rows.empty() ? length : static_cast<int64_t>(plan.query_rows.size());
+    for (const int32_t layer : plan.attention_layers) {
+      ASSIGN_OR_RETURN(
+          AnswerTensor tensor,
+          Allocate({static_cast<int64_t>(plan.attention_heads.size()), rows, length}, plan.dtype));
+      answer.attentions.push_back(
+          {.sequence = static_cast<uint32_t>(i), .layer = layer, .tensor = std::move(tensor)});
+    }
+  }
+  for (const PooledOutput& pooled : plan.pooled) {
+    ASSIGN_OR_RETURN(AnswerTensor tensor,
+                     Allocate({plan.pooled_offsets.back(), pooled.dimensions}, plan.dtype));
+    answer.pooled.push_back(std::move(tensor));
+  }
+  return answer;
+}
+
+absl::StatusOr<std::unique_ptr<Worker>> FakeEngine::CreateWorker() const {
+  return std::make_unique<FakeWorker>(*this);
+}
+
+}  // namespace encoderd
