@@ -54,6 +54,8 @@ enum class Pooling { kCls, kMean, kMax, kPooler };
 struct TensorNames {
   std::string weight;
   std::string bias;
+
+  bool operator==(const TensorNames&) const = default;
 };
 
 // One step of a stack in front of or behind the blocks: y = activation(x · Wᵀ + b), or y =
@@ -64,6 +66,8 @@ struct Step {
   TensorNames names;
   int64_t out = 0;  // width of y; a norm keeps its input's
   Activation activation = Activation::kNone;
+
+  bool operator==(const Step&) const = default;
 };
 
 // Two spellings of one tensor name: a name that ends in `from` may be saved as ending in `to`
@@ -71,6 +75,8 @@ struct Step {
 struct SuffixAlias {
   std::string from;
   std::string to;
+
+  bool operator==(const SuffixAlias&) const = default;
 };
 
 struct EncoderSpec {
@@ -102,7 +108,9 @@ struct EncoderSpec {
   TensorNames query, key, value;  // kSeparate, kSharedByHeads
   TensorNames fused_qkv;          // kFused, kFusedByHead
   TensorNames attention_output, norm1, ffn_in, ffn_out, norm2;
-  TensorNames final_norm;  // after the last block; .weight empty: none
+  TensorNames final_norm;  // after the last block; .weight empty: none. Removed at load when the
+                           // checkpoint lacks it and final_norm_optional
+  bool final_norm_optional = false;
 
   // Heads on top of the last hidden state.
   std::vector<Step> logits;  // per token: [tokens, out of the last step]
@@ -117,6 +125,8 @@ struct EncoderSpec {
   // Checkpoint habits of the family.
   std::vector<SuffixAlias> aliases;   // other spellings of tensor names
   std::vector<std::string> harmless;  // endings of names that may be in the file and mean nothing
+
+  bool operator==(const EncoderSpec&) const = default;
 
   int64_t head_dim() const { return hidden_size / num_heads; }
   // Width of what enters block 0.

@@ -1,0 +1,154 @@
+#include "engine/model/checkpoint.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "engine/io/json.h"
+#include "engine/model/faults.h"
+#include "engine/model/tensor_names.h"
+#include "engine/status_macros.h"
+#include "engine/tensor/data_type.h"
+
+namespace encoderd {
+namespace {
+
+using Part = ExpectedTensor::Part;
+
+std::string ShapeText(const std::vector<int64_t>& shape) {
+  return absl::StrCat("[", absl::StrJoin(shape, ", "), "]");
+}
+
+std::string MissingText(const TensorNameFinder& finder, const std::string& name, bool suggest) {
+  std::string text = absl::StrCat("tensor \"", Printable(name), "\" is missing");
+  const std::vector<std::string> nearest =
+      suggest ? finder.Nearest(name) : std::vector<std::string>{};
+  if (nearest.empty()) return text;
+  return absl::StrCat(text, "; the file has \"", Printable(absl::StrJoin(nearest, "\", \"")), "\"");
+}
+
+// What is wrong with the file's tensor, or nothing.
+std::optional<std::string> Mismatch(const TensorEntry& entry, const ExpectedTensor& expected) {
+  const std::string name = absl::StrCat("tensor \"", Printable(entry.name), "\"");
+  std::vector<int64_t> shape = entry.shape;
+  if (expected.more_rows && !shape.empty()) shape[0] = std::min(shape[0], expected.shape[0]);
+  if (shape != expected.shape) {
+    return absl::StrCat(name, ": expected shape ", ShapeText(expected.shape),
+                        expected.more_rows ? " or more rows" : "", ", got ",
+                        Printable(ShapeText(entry.shape)));
+  }
+  if (!DataTypeFromSafetensors(entry.dtype).has_value()) {
+    return absl::StrCat(name, ": expected dtype F32, F16, BF16 or F64, got ",
+                        Printable(entry.dtype));
+  }
+  return std::nullopt;
+}
+
+// The part of the file's tensor that the spec has: all of it, or its first rows.
+TensorEntry FirstRows(TensorEntry entry, const ExpectedTensor& expected) {
+  const int64_t rows = entry.shape[0];
+  if (rows == expected.shape[0]) return entry;
+  const uint64_t row_bytes = entry.bytes() / static_cast<uint64_t>(rows);
+  entry.elements = entry.elements / rows * expected.shape[0];
+  entry.end = entry.begin + row_bytes * static_cast<uint64_t>(expected.shape[0]);
+  entry.shape = expected.shape;
+  return entry;
+}
+
+// Takes the optional parts of which the file has no tensor at all out of the spec and the list. A
+// part of which it has some stays, and what is missing of it is an error.
+void DropAbsentParts(const TensorNameFinder& finder, const NamePrefixes& prefixes,
+                     std::vector<ExpectedTensor>& expected, EncoderSpec& spec) {
+  for (const Part part : {Part::kPooler, Part::kFinalNorm}) {
+    const bool present =
+        std::any_of(expected.begin(), expected.end(), [&](const ExpectedTensor& tensor) {
+          return tensor.part == part && !finder.Find(prefixes.Of(tensor), tensor.name).empty();
+        });
+    if (present) continue;
+    const auto dropped = std::erase_if(
+        expected, [part](const ExpectedTensor& tensor) { return tensor.part == part; });
+    if (dropped == 0) continue;
+    if (part == Part::kPooler) {
+      spec.pooler.clear();
+      spec.pooler_optional = false;
+    } else {
+      spec.final_norm = {};
+      spec.final_norm_optional = false;
+    }
+  }
+}
+
+}  // namespace
+
+absl::StatusOr<Checkpoint> Checkpoint::Resolve(SafetensorsFile file, EncoderSpec* spec) {
+  Checkpoint checkpoint(std::move(file));
+  const std::string& path = checkpoint.file_.file().path();
+  const TensorNameFinder finder(checkpoint.file_, spec->aliases);
+  std::vector<ExpectedTensor> expected = ExpectedTensors(*spec);
+  const absl::StatusOr<NamePrefixes> prefixes = finder.FindPrefixes(expected);
+  if (!prefixes.ok()) {
+    return absl::InvalidArgumentError(absl::StrCat(path, ": ", prefixes.status().message()));
+  }
+  DropAbsentParts(finder, *prefixes, expected, *spec);
+
+  Faults faults;
+  for (const ExpectedTensor& tensor : expected) {
+    const std::string& prefix = prefixes->Of(tensor);
+    const std::vector<const TensorEntry*> found = finder.Find(prefix, tensor.name);
+    if (found.empty()) {
+      // Looking for neighbours takes time, and only the faults that are listed can show them.
+      faults.Add(MissingText(finder, prefix + tensor.name, faults.size() < Faults::kMaxListed));
+    } else if (found.size() > 1) {
+      faults.Add(absl::StrFormat("tensors \"%s\" and \"%s\" are two spellings of one; expected one",
+                                 Printable(found[0]->name), Printable(found[1]->name)));
+    } else if (std::optional<std::string> mismatch = Mismatch(*found[0], tensor)) {
+      faults.Add(*std::move(mismatch));
+    } else {
+      checkpoint.tensors_.emplace(tensor.name, FirstRows(*found[0], tensor));
+    }
+  }
+  if (spec->default_pooling == Pooling::kPooler && spec->pooler.empty()) {
+    faults.Add("the folder's vectors come from the pooler, which the file does not have");
+  }
+  RETURN_IF_ERROR(faults.ToStatus(path));
+  checkpoint.ListNames(spec->harmless);
+  return checkpoint;
+}
+
+void Checkpoint::ListNames(const std::vector<std::string>& harmless_endings) {
+  std::map<std::string, int64_t> elements;  // of the tensors that are read, by the file's names
+  for (const auto& [name, entry] : tensors_) elements.emplace(entry.name, entry.elements);
+  for (const TensorEntry& entry : file_.tensors()) {
+    const bool harmless = std::any_of(
+        harmless_endings.begin(), harmless_endings.end(),
+        [&entry](const std::string& ending) { return EndsWithPart(entry.name, ending); });
+    const auto read = elements.find(entry.name);
+    if (read != elements.end()) parameters_ += read->second;
+    (read != elements.end() ? used_ : harmless ? harmless_ : unused_).push_back(entry.name);
+  }
+}
+
+absl::StatusOr<TensorEntry> Checkpoint::Entry(std::string_view name) const {
+  const auto found = tensors_.find(name);
+  if (found != tensors_.end()) return found->second;
+  return absl::NotFoundError(
+      absl::StrFormat("%s: the model has no tensor \"%s\"", file_.file().path(), Printable(name)));
+}
+
+absl::StatusOr<Buffer> Checkpoint::Read(std::string_view name) const {
+  ASSIGN_OR_RETURN(const TensorEntry entry, Entry(name));
+  ASSIGN_OR_RETURN(Buffer buffer,
+                   Buffer::Allocate(static_cast<size_t>(entry.elements) * sizeof(float), name));
+  RETURN_IF_ERROR(file_.ReadFp32(entry, buffer.floats()));
+  return buffer;
+}
+
+absl::Status Checkpoint::ReadInto(std::string_view name, std::span<float> dst) const {
+  ASSIGN_OR_RETURN(const TensorEntry entry, Entry(name));
+  return file_.ReadFp32(entry, dst);
+}
+
+}  // namespace encoderd

@@ -1,0 +1,108 @@
+#include "engine/model/config_reader.h"
+
+#include <cmath>
+#include <cstdint>
+
+#include "absl/strings/str_format.h"
+#include "engine/io/json.h"
+
+namespace encoderd {
+
+using ::nlohmann::json;
+
+ConfigReader::ConfigReader(const json& object, std::string path, Faults* faults)
+    : object_(object), path_(std::move(path)), faults_(faults) {
+  if (!object.is_object()) {
+    faults_->Add(absl::StrFormat("%s: expected an object, got %s",
+                                 path_.empty() ? "the file's root" : path_,
+                                 Printable(object.dump())));
+  }
+}
+
+std::string ConfigReader::PathOf(std::string_view key) const {
+  return path_.empty() ? std::string(key) : absl::StrFormat("%s.%s", path_, key);
+}
+
+const json* ConfigReader::Find(std::string_view key) {
+  read_.emplace(key);
+  const auto found = object_.find(key);
+  return found == object_.end() ? nullptr : &*found;
+}
+
+const json* ConfigReader::Require(std::string_view key, bool optional) {
+  const json* value = Find(key);
+  if (value == nullptr && !optional && object_.is_object()) {
+    faults_->Add(absl::StrFormat("%s is missing", Printable(PathOf(key))));
+  }
+  return value;
+}
+
+void ConfigReader::Fault(std::string_view key, std::string_view expected) {
+  faults_->Add(absl::StrFormat("%s is %s; expected %s", Printable(PathOf(key)),
+                               Printable(object_.at(std::string(key)).dump()), expected));
+}
+
+int64_t ConfigReader::Size(std::string_view key, std::optional<int64_t> otherwise, int64_t least) {
+  const json* value = Require(key, otherwise.has_value());
+  if (value == nullptr) return otherwise.value_or(least);
+  if (value->is_number_unsigned() && *value >= static_cast<uint64_t>(least) &&
+      *value <= static_cast<uint64_t>(kMaxSize)) {
+    return value->get<int64_t>();
+  }
+  Fault(key, absl::StrFormat("an integer from %d to %d", least, kMaxSize));
+  return least;
+}
+
+double ConfigReader::Positive(std::string_view key, std::optional<double> otherwise) {
+  const json* value = Require(key, otherwise.has_value());
+  if (value == nullptr) return otherwise.value_or(1);
+  if (value->is_number() && std::isfinite(value->get<double>()) && value->get<double>() > 0) {
+    return value->get<double>();
+  }
+  Fault(key, "a number above 0");
+  return 1;
+}
+
+bool ConfigReader::Bool(std::string_view key, std::optional<bool> otherwise) {
+  const json* value = Require(key, otherwise.has_value());
+  if (value == nullptr) return otherwise.value_or(false);
+  if (value->is_boolean()) return value->get<bool>();
+  Fault(key, "true or false");
+  return false;
+}
+
+std::string ConfigReader::Text(std::string_view key, std::optional<std::string> otherwise) {
+  const json* value = Require(key, otherwise.has_value());
+  if (value == nullptr) return otherwise.value_or("");
+  if (value->is_string()) return value->get<std::string>();
+  Fault(key, "a string");
+  return "";
+}
+
+void ConfigReader::Only(std::string_view key, const json& value) {
+  const json* found = Find(key);
+  if (found == nullptr || found->is_null() || *found == value) return;
+  Fault(key, absl::StrCat(value.dump(), "; nothing else is supported"));
+}
+
+void ConfigReader::Ignore(std::span<const std::string_view> keys) {
+  read_.insert(keys.begin(), keys.end());
+}
+
+void ConfigReader::CheckDivides(std::string_view heads_key, int64_t heads,
+                                std::string_view width_key, int64_t width) {
+  if (width % heads == 0) return;
+  faults_->Add(absl::StrFormat("%s is %d; expected a divisor of %s, which is %d", PathOf(heads_key),
+                               heads, width_key, width));
+}
+
+void ConfigReader::Finish() {
+  for (const auto& [key, value] : object_.items()) {
+    if (!object_.is_object() || read_.contains(key)) continue;
+    faults_->Add(
+        absl::StrFormat("%s is %s; this key is not known, and may change what the model computes",
+                        Printable(PathOf(key)), Printable(value.dump())));
+  }
+}
+
+}  // namespace encoderd

@@ -1,0 +1,249 @@
+#include "engine/model/spec_json.h"
+
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "engine/model/config_reader.h"
+#include "engine/model/faults.h"
+#include "engine/status_macros.h"
+
+namespace encoderd {
+namespace {
+
+using ::nlohmann::json;
+
+constexpr NamedValue<InputKind> kInputKinds[] = {{"token_ids", InputKind::kTokenIds},
+                                                 {"vectors", InputKind::kVectors}};
+constexpr NamedValue<PositionKind> kPositionKinds[] = {{"none", PositionKind::kNone},
+                                                       {"learned", PositionKind::kLearned},
+                                                       {"sinusoidal", PositionKind::kSinusoidal}};
+constexpr NamedValue<NormPlacement> kNormPlacements[] = {
+    {"none", NormPlacement::kNone}, {"post", NormPlacement::kPost}, {"pre", NormPlacement::kPre}};
+constexpr NamedValue<QkvLayout> kQkvLayouts[] = {{"separate", QkvLayout::kSeparate},
+                                                 {"fused", QkvLayout::kFused},
+                                                 {"fused_by_head", QkvLayout::kFusedByHead},
+                                                 {"shared_by_heads", QkvLayout::kSharedByHeads}};
+constexpr NamedValue<Activation> kActivations[] = {
+    {"none", Activation::kNone},          {"relu", Activation::kRelu}, {"gelu", Activation::kGelu},
+    {"gelu_tanh", Activation::kGeluTanh}, {"silu", Activation::kSilu}, {"tanh", Activation::kTanh}};
+constexpr NamedValue<Pooling> kPoolings[] = {{"cls", Pooling::kCls},
+                                             {"mean", Pooling::kMean},
+                                             {"max", Pooling::kMax},
+                                             {"pooler", Pooling::kPooler}};
+constexpr NamedValue<Step::Kind> kStepKinds[] = {{"linear", Step::Kind::kLinear},
+                                                 {"norm", Step::Kind::kNorm}};
+
+enum Presence { kRequired, kOptional };
+
+// The one list of a spec's fields, which the reader and the writer both walk. A field's own value
+// is what it has when an optional key is absent.
+template <typename Spec, typename Visitor>
+void VisitSpec(Spec& spec, Visitor& visit) {
+  visit.Text("family", spec.family, kOptional);
+
+  visit.Choice("input", spec.input, kInputKinds, kRequired);
+  visit.Size("vocab_size", spec.vocab_size, kOptional);
+  visit.Size("type_vocab_size", spec.type_vocab_size, kOptional);
+  visit.Size("input_dim", spec.input_dim, kOptional);
+  visit.Choice("positions", spec.positions, kPositionKinds, kRequired);
+  visit.Size("max_positions", spec.max_positions, kOptional);
+  visit.Steps("input_steps", spec.input_steps);
+  visit.Names("word_embedding", spec.word_embedding);
+  visit.Names("position_embedding", spec.position_embedding);
+  visit.Names("type_embedding", spec.type_embedding);
+  visit.Names("embedding_norm", spec.embedding_norm);
+
+  visit.Size("num_layers", spec.num_layers, kRequired);
+  visit.Size("hidden_size", spec.hidden_size, kRequired);
+  visit.Size("num_heads", spec.num_heads, kRequired);
+  visit.Size("ffn_size", spec.ffn_size, kRequired);
+  visit.Bool("residual", spec.residual, kRequired);
+  visit.Choice("norm", spec.norm, kNormPlacements, kRequired);
+  visit.Positive("norm_eps", spec.norm_eps, kRequired);
+  visit.Choice("qkv", spec.qkv, kQkvLayouts, kRequired);
+  visit.Positive("score_scale", spec.score_scale, kRequired);
+  visit.Choice("activation", spec.activation, kActivations, kRequired);
+  visit.Names("query", spec.query);
+  visit.Names("key", spec.key);
+  visit.Names("value", spec.value);
+  visit.Names("fused_qkv", spec.fused_qkv);
+  visit.Names("attention_output", spec.attention_output);
+  visit.Names("norm1", spec.norm1);
+  visit.Names("ffn_in", spec.ffn_in);
+  visit.Names("ffn_out", spec.ffn_out);
+  visit.Names("norm2", spec.norm2);
+  visit.Names("final_norm", spec.final_norm);
+  visit.Bool("final_norm_optional", spec.final_norm_optional, kOptional);
+
+  visit.Steps("logits", spec.logits);
+  visit.Steps("pooler", spec.pooler);
+  visit.Bool("pooler_optional", spec.pooler_optional, kOptional);
+  visit.Choice("default_pooling", spec.default_pooling, kPoolings, kOptional);
+  visit.Bool("default_normalize", spec.default_normalize, kOptional);
+
+  visit.Aliases("aliases", spec.aliases);
+  visit.Texts("harmless", spec.harmless);
+}
+
+template <typename TheStep, typename Visitor>
+void VisitStep(TheStep& step, Visitor& visit) {
+  visit.Choice("kind", step.kind, kStepKinds, kRequired);
+  visit.Names("names", step.names);
+  visit.Size("out", step.out, kRequired);
+  visit.Choice("activation", step.activation, kActivations, kOptional);
+}
+
+template <typename TheNames, typename Visitor>
+void VisitNames(TheNames& names, Visitor& visit) {
+  visit.Text("weight", names.weight, kRequired);
+  visit.Text("bias", names.bias, kOptional);
+}
+
+template <typename TheAlias, typename Visitor>
+void VisitAlias(TheAlias& alias, Visitor& visit) {
+  visit.Text("from", alias.from, kRequired);
+  visit.Text("to", alias.to, kRequired);
+}
+
+class Writer {
+ public:
+  void Text(const char* key, const std::string& value, Presence) {
+    if (!value.empty()) object_[key] = value;
+  }
+  void Size(const char* key, int64_t value, Presence) { object_[key] = value; }
+  void Positive(const char* key, double value, Presence) { object_[key] = value; }
+  void Bool(const char* key, bool value, Presence) { object_[key] = value; }
+  template <typename T, size_t n>
+  void Choice(const char* key, T value, const NamedValue<T> (&names)[n], Presence) {
+    for (const auto& [name, meaning] : names) {
+      if (meaning == value) object_[key] = name;
+    }
+  }
+  void Names(const char* key, const TensorNames& names) {
+    if (names != TensorNames{}) {
+      object_[key] = Nested([&names](Writer& inner) { VisitNames(names, inner); });
+    }
+  }
+  void Steps(const char* key, const std::vector<Step>& steps) {
+    for (const Step& step : steps) {
+      object_[key].push_back(Nested([&step](Writer& inner) { VisitStep(step, inner); }));
+    }
+  }
+  void Aliases(const char* key, const std::vector<SuffixAlias>& aliases) {
+    for (const SuffixAlias& alias : aliases) {
+      object_[key].push_back(Nested([&alias](Writer& inner) { VisitAlias(alias, inner); }));
+    }
+  }
+  void Texts(const char* key, const std::vector<std::string>& texts) {
+    if (!texts.empty()) object_[key] = texts;
+  }
+  json Take() { return std::move(object_); }
+
+ private:
+  template <typename Visit>
+  static json Nested(Visit visit) {
+    Writer inner;
+    visit(inner);
+    return inner.Take();
+  }
+
+  json object_ = json::object();
+};
+
+class Reader {
+ public:
+  Reader(const json& object, std::string path, Faults* faults)
+      : config_(object, std::move(path), faults), faults_(faults) {}
+
+  void Text(const char* key, std::string& value, Presence presence) {
+    value = config_.Text(key, Otherwise(value, presence));
+  }
+  void Size(const char* key, int64_t& value, Presence presence) {
+    value = config_.Size(key, Otherwise(value, presence), /*least=*/0);
+  }
+  void Positive(const char* key, double& value, Presence presence) {
+    value = config_.Positive(key, Otherwise(value, presence));
+  }
+  void Bool(const char* key, bool& value, Presence presence) {
+    value = config_.Bool(key, Otherwise(value, presence));
+  }
+  template <typename T, size_t n>
+  void Choice(const char* key, T& value, const NamedValue<T> (&names)[n], Presence presence) {
+    value = config_.Choice(key, names, Otherwise(value, presence));
+  }
+  void Names(const char* key, TensorNames& names) {
+    if (const json* value = config_.Find(key)) {
+      Nested(*value, config_.PathOf(key), [&names](Reader& inner) { VisitNames(names, inner); });
+    }
+  }
+  void Steps(const char* key, std::vector<Step>& steps) {
+    Elements(key, steps, [](Step& step, Reader& inner) { VisitStep(step, inner); });
+  }
+  void Aliases(const char* key, std::vector<SuffixAlias>& aliases) {
+    Elements(key, aliases, [](SuffixAlias& alias, Reader& inner) { VisitAlias(alias, inner); });
+  }
+  void Texts(const char* key, std::vector<std::string>& texts) {
+    const json* value = config_.Find(key);
+    if (value == nullptr) return;
+    const auto is_text = [](const json& text) { return text.is_string(); };
+    if (value->is_array() && std::all_of(value->begin(), value->end(), is_text)) {
+      texts = value->get<std::vector<std::string>>();
+    } else {
+      config_.Fault(key, "a list of strings");
+    }
+  }
+  ConfigReader& config() { return config_; }
+
+ private:
+  template <typename T>
+  static std::optional<T> Otherwise(const T& value, Presence presence) {
+    return presence == kRequired ? std::nullopt : std::optional<T>(value);
+  }
+  template <typename Visit>
+  void Nested(const json& value, const std::string& path, Visit visit) {
+    Reader inner(value, path, faults_);
+    visit(inner);
+    inner.config_.Finish();
+  }
+  template <typename Element, typename Visit>
+  void Elements(const char* key, std::vector<Element>& elements, Visit visit) {
+    const json* value = config_.Find(key);
+    if (value == nullptr) return;
+    if (!value->is_array()) return config_.Fault(key, "a list of objects");
+    for (const json& item : *value) {
+      const std::string path = absl::StrCat(config_.PathOf(key), "[", elements.size(), "]");
+      Element& element = elements.emplace_back();
+      Nested(item, path, [&](Reader& inner) { visit(element, inner); });
+    }
+  }
+
+  ConfigReader config_;
+  Faults* const faults_;
+};
+
+}  // namespace
+
+json SpecToJson(const EncoderSpec& spec) {
+  Writer writer;
+  VisitSpec(spec, writer);
+  json object = writer.Take();
+  object["model_type"] = "custom";
+  return object;
+}
+
+absl::StatusOr<EncoderSpec> SpecFromJson(const json& config) {
+  Faults faults;
+  Reader reader(config, "", &faults);
+  EncoderSpec spec;
+  spec.family = "custom";
+  VisitSpec(spec, reader);
+  reader.config().Only("model_type", "custom");
+  reader.config().Finish();
+  RETURN_IF_ERROR(faults.ToStatus("config.json"));
+  return spec;
+}
+
+}  // namespace encoderd

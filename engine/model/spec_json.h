@@ -1,0 +1,20 @@
+// spec_json.h — an EncoderSpec as JSON: model_type "custom", for encoders that are no family.
+#pragma once
+
+#include <nlohmann/json.hpp>
+
+#include "absl/status/statusor.h"
+#include "engine/model/spec.h"
+
+namespace encoderd {
+
+// Every field of the spec, by its name in spec.h; enumerations in words. What is empty is left out.
+nlohmann::json SpecToJson(const EncoderSpec& spec);
+
+// The inverse: SpecFromJson(SpecToJson(spec)) == spec. Keys whose absence would leave the maths
+// open must be there; the others have the defaults of spec.h. Not checked by ValidateSpec yet.
+// Errors: kInvalidArgument beginning with "config.json", one line for each fault with its key's
+// path.
+absl::StatusOr<EncoderSpec> SpecFromJson(const nlohmann::json& config);
+
+}  // namespace encoderd

@@ -1,0 +1,114 @@
+#include "engine/model/tensor_list.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+
+namespace encoderd {
+namespace {
+
+using Part = ExpectedTensor::Part;
+
+class TensorList {
+ public:
+  explicit TensorList(const EncoderSpec& spec) : spec_(spec) {
+    AddInput();
+    for (layer_ = 0; layer_ < spec.num_layers; ++layer_) AddBlock();
+    layer_ = -1;
+    part_ = spec.final_norm_optional ? Part::kFinalNorm : Part::kRequired;
+    AddNorm(spec.final_norm, spec.hidden_size);
+    part_ = Part::kRequired;
+    AddSteps(spec.logits, spec.hidden_size);
+    part_ = spec.pooler_optional ? Part::kPooler : Part::kRequired;
+    AddSteps(spec.pooler, spec.hidden_size);
+  }
+
+  std::vector<ExpectedTensor> Take() { return std::move(list_); }
+
+ private:
+  void AddInput() {
+    const int64_t width = spec_.embedding_size();
+    Add(spec_.word_embedding.weight, {spec_.vocab_size, spec_.hidden_size});
+    // Ids end at vocab_size, so a table that was padded to a round number loses nothing.
+    if (!list_.empty()) list_.back().more_rows = true;
+    AddSteps(spec_.input_steps,
+             spec_.input == InputKind::kTokenIds ? spec_.hidden_size : spec_.input_dim);
+    Add(spec_.position_embedding.weight, {spec_.max_positions, width});
+    Add(spec_.type_embedding.weight, {spec_.type_vocab_size, width});
+    AddNorm(spec_.embedding_norm, width);
+  }
+
+  void AddBlock() {
+    const int64_t hidden = spec_.hidden_size;
+    const int64_t input = spec_.hidden_width(layer_);
+    switch (spec_.qkv) {
+      case QkvLayout::kFused:
+      case QkvLayout::kFusedByHead:
+        AddLinear(spec_.fused_qkv, 3 * hidden, input);
+        break;
+      case QkvLayout::kSeparate:
+        for (const TensorNames* names : {&spec_.query, &spec_.key, &spec_.value}) {
+          AddLinear(*names, hidden, input);
+        }
+        break;
+      case QkvLayout::kSharedByHeads:
+        for (const TensorNames* names : {&spec_.query, &spec_.key, &spec_.value}) {
+          AddLinear(*names, spec_.head_dim(), spec_.head_dim());
+        }
+        break;
+    }
+    AddLinear(spec_.attention_output, hidden, hidden);
+    AddNorm(spec_.norm1, hidden);
+    AddLinear(spec_.ffn_in, spec_.ffn_size, hidden);
+    AddLinear(spec_.ffn_out, hidden, spec_.ffn_size);
+    AddNorm(spec_.norm2, hidden);
+  }
+
+  void AddSteps(const std::vector<Step>& steps, int64_t width) {
+    for (const Step& step : steps) {
+      if (step.kind == Step::Kind::kNorm) {
+        AddNorm(step.names, width);
+      } else {
+        AddLinear(step.names, step.out, width);
+      }
+      width = step.out;
+    }
+  }
+
+  void AddLinear(const TensorNames& names, int64_t out, int64_t in) {
+    Add(names.weight, {out, in});
+    Add(names.bias, {out});
+  }
+
+  void AddNorm(const TensorNames& names, int64_t width) {
+    Add(names.weight, {width});
+    Add(names.bias, {width});
+  }
+
+  void Add(const std::string& pattern, std::vector<int64_t> shape) {
+    if (pattern.empty()) return;
+    list_.push_back({.name = LayerName(pattern, layer_),
+                     .shape = std::move(shape),
+                     .part = part_,
+                     .layer = layer_});
+  }
+
+  const EncoderSpec& spec_;
+  int64_t layer_ = -1;
+  Part part_ = Part::kRequired;
+  std::vector<ExpectedTensor> list_;
+};
+
+}  // namespace
+
+std::string LayerName(std::string_view pattern, int64_t layer) {
+  return absl::StrReplaceAll(absl::string_view(pattern.data(), pattern.size()),
+                             {{"{layer}", absl::StrCat(layer)}});
+}
+
+std::vector<ExpectedTensor> ExpectedTensors(const EncoderSpec& spec) {
+  return TensorList(spec).Take();
+}
+
+}  // namespace encoderd

@@ -1,0 +1,51 @@
+// model_type "torch_transformer_encoder": torch.nn.TransformerEncoder, by the arguments of
+// TransformerEncoderLayer and with their defaults (PyTorch 2.6). The final norm is used when the
+// file has it.
+#include <array>
+#include <cmath>
+
+#include "engine/model/config_reader.h"
+#include "engine/model/families.h"
+#include "engine/status_macros.h"
+
+namespace encoderd {
+
+absl::StatusOr<EncoderSpec> TorchTransformerEncoderSpec(const nlohmann::json& json) {
+  // torch's own "gelu" is the exact form.
+  static constexpr NamedValue<Activation> kActivations[] = {{"relu", Activation::kRelu},
+                                                            {"gelu", Activation::kGelu}};
+  static constexpr std::array<std::string_view, 3> kHarmless = {"dropout", "batch_first",
+                                                                "enable_nested_tensor"};
+  Faults faults;
+  ConfigReader config(json, "", &faults);
+  EncoderSpec spec;
+  spec.family = config.Text("model_type");
+  spec.input = InputKind::kVectors;
+  spec.hidden_size = spec.input_dim = config.Size("d_model");
+  spec.num_heads = config.Size("nhead");
+  config.CheckDivides("nhead", spec.num_heads, "d_model", spec.hidden_size);
+  spec.num_layers = config.Size("num_layers");
+  spec.ffn_size = config.Size("dim_feedforward", 2048);
+  spec.activation = config.Choice("activation", kActivations, std::optional(Activation::kRelu));
+  spec.norm = config.Bool("norm_first", false) ? NormPlacement::kPre : NormPlacement::kPost;
+  spec.norm_eps = config.Positive("layer_norm_eps", 1e-5);
+  spec.qkv = QkvLayout::kFused;
+  spec.score_scale = 1 / std::sqrt(static_cast<double>(spec.head_dim()));
+
+  const std::string block = "layers.{layer}.";
+  spec.fused_qkv = {block + "self_attn.in_proj_weight", block + "self_attn.in_proj_bias"};
+  spec.attention_output = {block + "self_attn.out_proj.weight", block + "self_attn.out_proj.bias"};
+  spec.norm1 = {block + "norm1.weight", block + "norm1.bias"};
+  spec.ffn_in = {block + "linear1.weight", block + "linear1.bias"};
+  spec.ffn_out = {block + "linear2.weight", block + "linear2.bias"};
+  spec.norm2 = {block + "norm2.weight", block + "norm2.bias"};
+  spec.final_norm = {"norm.weight", "norm.bias"};
+  spec.final_norm_optional = true;
+  config.Only("bias", true);
+  config.Ignore(kHarmless);
+  config.Finish();
+  RETURN_IF_ERROR(faults.ToStatus("config.json"));
+  return spec;
+}
+
+}  // namespace encoderd

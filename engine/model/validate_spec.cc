@@ -1,0 +1,191 @@
+#include "engine/model/validate_spec.h"
+
+#include <cmath>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "engine/model/config_reader.h"
+#include "engine/model/faults.h"
+
+namespace encoderd {
+namespace {
+
+// Each layer is some twenty tensors by name; no encoder comes near this many.
+constexpr int64_t kMaxLayers = 4096;
+
+class Validator {
+ public:
+  explicit Validator(const EncoderSpec& spec) : spec_(spec) {}
+
+  absl::Status Run() {
+    CheckSizes();
+    if (!faults_.empty()) return faults_.ToStatus("config.json");  // the rest divides by them
+    CheckInput();
+    CheckBlocks();
+    CheckNorms();
+    CheckNames();
+    CheckSteps("logits", spec_.logits, spec_.hidden_size);
+    CheckSteps("pooler", spec_.pooler, spec_.hidden_size);
+    CheckHabits();
+    return faults_.ToStatus("config.json");
+  }
+
+ private:
+  template <typename... Parts>
+  void Require(bool condition, const Parts&... parts) {
+    if (!condition) faults_.Add(absl::StrCat(parts...));
+  }
+
+  void CheckSize(const char* key, int64_t value, int64_t least, int64_t most = kMaxSize) {
+    Require(value >= least && value <= most, key, " is ", value, "; expected ", least, " to ",
+            most);
+  }
+
+  void CheckSizes() {
+    const bool ids = spec_.input == InputKind::kTokenIds;
+    CheckSize("vocab_size", spec_.vocab_size, ids ? 1 : 0, ids ? kMaxSize : 0);
+    CheckSize("input_dim", spec_.input_dim, ids ? 0 : 1, ids ? 0 : kMaxSize);
+    CheckSize("type_vocab_size", spec_.type_vocab_size, 0);
+    CheckSize("max_positions", spec_.max_positions, 0);
+    CheckSize("num_layers", spec_.num_layers, 1, kMaxLayers);
+    CheckSize("hidden_size", spec_.hidden_size, 1);
+    CheckSize("num_heads", spec_.num_heads, 1);
+    CheckSize("ffn_size", spec_.ffn_size, 0);
+    Require(spec_.num_heads < 1 || spec_.hidden_size % spec_.num_heads == 0, "num_heads is ",
+            spec_.num_heads, "; expected a divisor of hidden_size, which is ", spec_.hidden_size);
+    Require(std::isfinite(spec_.score_scale) && spec_.score_scale > 0, "score_scale is ",
+            spec_.score_scale, "; expected a number above 0, such as 1/sqrt(head size)");
+    Require(std::isfinite(spec_.norm_eps) && spec_.norm_eps > 0, "norm_eps is ", spec_.norm_eps,
+            "; expected a number above 0");
+  }
+
+  void CheckInput() {
+    const bool ids = spec_.input == InputKind::kTokenIds;
+    CheckPresence("word_embedding", spec_.word_embedding, ids, "input is \"token_ids\"");
+    CheckPresence("position_embedding", spec_.position_embedding,
+                  spec_.positions == PositionKind::kLearned, "positions is \"learned\"");
+    CheckPresence("type_embedding", spec_.type_embedding, spec_.type_vocab_size > 0,
+                  "type_vocab_size is above 0");
+    Require(spec_.positions != PositionKind::kLearned || spec_.max_positions > 0,
+            "max_positions is 0; expected the rows of the position table");
+    CheckSteps("input_steps", spec_.input_steps, ids ? spec_.hidden_size : spec_.input_dim);
+    if (ids && !spec_.input_steps.empty()) {
+      Require(spec_.input_steps.back().out == spec_.hidden_size, "input_steps end with width ",
+              spec_.input_steps.back().out, "; expected hidden_size, which is ", spec_.hidden_size);
+    }
+  }
+
+  void CheckBlocks() {
+    const bool same_width = spec_.embedding_size() == spec_.hidden_size;
+    Require(!spec_.residual || same_width, "residual is true, but the input's width is ",
+            spec_.embedding_size(), "; expected hidden_size, which is ", spec_.hidden_size);
+    Require(spec_.qkv != QkvLayout::kSharedByHeads || same_width,
+            "qkv is \"shared_by_heads\", but the input's width is ", spec_.embedding_size(),
+            "; expected hidden_size, which is ", spec_.hidden_size);
+    Require(spec_.residual || (spec_.norm == NormPlacement::kNone && spec_.ffn_size == 0),
+            "residual is false; expected norm \"none\" and ffn_size 0 with it");
+    Require(spec_.default_pooling != Pooling::kPooler || !spec_.pooler.empty(),
+            "default_pooling is \"pooler\"; expected steps in pooler");
+  }
+
+  void CheckNorms() {
+    const bool norms = spec_.norm != NormPlacement::kNone;
+    CheckPresence("norm1", spec_.norm1, norms, "norm is not \"none\"");
+    CheckPresence("norm2", spec_.norm2, norms && spec_.ffn_size > 0,
+                  "norm is not \"none\" and ffn_size is above 0");
+    Require(!spec_.final_norm_optional || !spec_.final_norm.weight.empty(),
+            "final_norm_optional is true; expected a name in final_norm.weight");
+  }
+
+  void CheckNames() {
+    const bool fused = spec_.qkv == QkvLayout::kFused || spec_.qkv == QkvLayout::kFusedByHead;
+    CheckPresence("fused_qkv", spec_.fused_qkv, fused, "qkv is \"fused\" or \"fused_by_head\"");
+    for (const auto& [key, names] :
+         {std::pair{"query", &spec_.query}, {"key", &spec_.key}, {"value", &spec_.value}}) {
+      CheckPresence(key, *names, !fused, "qkv is \"separate\" or \"shared_by_heads\"");
+    }
+    CheckPresence("attention_output", spec_.attention_output, true, "");
+    CheckPresence("ffn_in", spec_.ffn_in, spec_.ffn_size > 0, "ffn_size is above 0");
+    CheckPresence("ffn_out", spec_.ffn_out, spec_.ffn_size > 0, "ffn_size is above 0");
+    CheckLayerMarks();
+  }
+
+  // Names inside the blocks tell the blocks apart; names outside have nothing to tell.
+  void CheckLayerMarks() {
+    for (const auto& [key, names] : {std::pair{"query", &spec_.query},
+                                     {"key", &spec_.key},
+                                     {"value", &spec_.value},
+                                     {"fused_qkv", &spec_.fused_qkv},
+                                     {"attention_output", &spec_.attention_output},
+                                     {"norm1", &spec_.norm1},
+                                     {"ffn_in", &spec_.ffn_in},
+                                     {"ffn_out", &spec_.ffn_out},
+                                     {"norm2", &spec_.norm2}}) {
+      for (const std::string* name : {&names->weight, &names->bias}) {
+        Require(name->empty() || spec_.num_layers == 1 || absl::StrContains(*name, "{layer}"), key,
+                " names \"", *name, "\" in all ", spec_.num_layers,
+                " layers; expected \"{layer}\" in it");
+      }
+    }
+    for (const auto& [key, names] : {std::pair{"word_embedding", &spec_.word_embedding},
+                                     {"position_embedding", &spec_.position_embedding},
+                                     {"type_embedding", &spec_.type_embedding},
+                                     {"embedding_norm", &spec_.embedding_norm},
+                                     {"final_norm", &spec_.final_norm}}) {
+      CheckOutside(key, *names);
+    }
+  }
+
+  void CheckOutside(const std::string& key, const TensorNames& names) {
+    for (const std::string* name : {&names.weight, &names.bias}) {
+      Require(!absl::StrContains(*name, "{layer}"), key, " names \"", *name,
+              "\"; expected no \"{layer}\" outside the blocks");
+    }
+  }
+
+  // The widths of a chain of steps that begins with `width`.
+  void CheckSteps(const char* key, const std::vector<Step>& steps, int64_t width) {
+    for (size_t i = 0; i < steps.size(); ++i) {
+      const std::string path = absl::StrCat(key, "[", i, "]");
+      CheckPresence(path + ".names", steps[i].names, true, "");
+      CheckOutside(path + ".names", steps[i].names);
+      CheckSize((path + ".out").c_str(), steps[i].out, 1);
+      Require(steps[i].kind != Step::Kind::kNorm || steps[i].out == width, path, ".out is ",
+              steps[i].out, "; expected the width that a norm is given, which is ", width);
+      width = steps[i].out;
+    }
+  }
+
+  void CheckHabits() {
+    for (const SuffixAlias& alias : spec_.aliases) {
+      Require(!alias.from.empty() && !alias.to.empty() && alias.from != alias.to, "aliases has \"",
+              alias.from, "\" → \"", alias.to, "\"; expected two different endings");
+    }
+    for (const std::string& ending : spec_.harmless) {
+      Require(!ending.empty(), "harmless has an empty ending; it would fit every name");
+    }
+  }
+
+  // A name has to be there exactly when something needs it, and a bias never alone.
+  void CheckPresence(const std::string& key, const TensorNames& names, bool needed,
+                     const char* when) {
+    const bool there = !names.weight.empty();
+    Require(!needed || there, key, ".weight is missing",
+            *when != '\0' ? "; it is needed when " : "", when);
+    Require(needed || !there, key, ".weight is \"", names.weight, "\", but is used only when ",
+            when);
+    Require(there || names.bias.empty(), key, ".bias is \"", names.bias, "\" without a weight");
+  }
+
+  const EncoderSpec& spec_;
+  Faults faults_;
+};
+
+}  // namespace
+
+absl::Status ValidateSpec(const EncoderSpec& spec) { return Validator(spec).Run(); }
+
+}  // namespace encoderd
