@@ -80,7 +80,7 @@ AttentionFigure MakeFigure(const Answer& answer, const std::string& model,
                            std::vector<std::string> labels) {
   AttentionFigure figure;
   figure.title = absl::StrCat(DisplayText(model), model.empty() ? "" : ": ", "attention of ",
-                              answer.tokens(), " tokens");
+                              answer.tokens(), answer.tokens() == 1 ? " token" : " tokens");
   figure.query_rows = answer.attentions.front().query_rows;
   figure.token_labels = std::move(labels);
   figure.grid_columns = static_cast<int>(answer.attentions.front().heads.size());

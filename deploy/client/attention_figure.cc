@@ -27,7 +27,9 @@ constexpr int kFigureTitle = 36;
 constexpr int kBarWidth = 16;
 constexpr int kTick = 4;
 constexpr int kLabelledCell = 15;    // the least that keeps two lines of kLabelFont apart
-constexpr int kMaxCell = 40;         // a map of two tokens need not fill a screen
+constexpr int kMaxCell = 120;        // a map of one token need not fill a screen
+constexpr int kLeastPitch = 130;     // room for "layer 00, head 00" above a narrow map
+constexpr int kLeastBar = 120;       // room for the ticks of the colour bar beside a flat map
 constexpr int kPanelTarget = 320;    // a comfortable map
 constexpr int kLabelledTokens = 64;  // more words than that are not read
 constexpr int kLabelledExtent = 4096;
@@ -113,9 +115,6 @@ class Painter {
   void DrawColumnAxis(double x, double y);
   void DrawColourBar(double x, double y, double height);
   double Middle(int64_t index) const { return (static_cast<double>(index) + 0.5) * layout_.cell; }
-  double GridExtent(int panels, int panel, int title) const {
-    return panels * (panel + title) + (panels - 1) * kGap;
-  }
 
   const AttentionFigure& figure_;
   const FigureLayout layout_;
@@ -158,14 +157,17 @@ absl::Status Painter::Draw(const std::string& path) {
   row_axis_ = kMargin + row_text + 2 * kTick;
   column_axis_ = kMargin + (upwards_ ? column_text : kLabelFont) + 2 * kTick;
 
-  const double grid_width = GridExtent(figure_.grid_columns, layout_.panel_width, 0);
-  const double grid_height = GridExtent(figure_.grid_rows(), layout_.panel_height, kPanelTitle);
+  const double grid_width = figure_.grid_columns * layout_.column_pitch - kGap;
+  const double grid_height =
+      figure_.grid_rows() * (layout_.panel_height + kPanelTitle + kGap) - kGap;
+  const double bar_height = std::clamp<double>(grid_height - kPanelTitle, kLeastBar, kPanelTarget);
   const double bar_area = kMargin + kBarWidth + 3 * kTick + 4 * kLabelFont + kMargin;
   SelectFont(context_.get(), kFigureFont, CAIRO_FONT_WEIGHT_BOLD);
   const double width =
       std::max(row_axis_ + grid_width + bar_area, TextWidth(context_.get(), figure_.title)) +
       2 * kMargin;
-  const double height = 2 * kMargin + kFigureTitle + grid_height + column_axis_;
+  const double height =
+      2 * kMargin + kFigureTitle + std::max(grid_height + column_axis_, kPanelTitle + bar_height);
 
   surface_.reset(cairo_image_surface_create(CAIRO_FORMAT_RGB24, static_cast<int>(std::ceil(width)),
                                             static_cast<int>(std::ceil(height))));
@@ -179,7 +181,6 @@ absl::Status Painter::Draw(const std::string& path) {
   DrawText(context_.get(), figure_.title, kMargin, kMargin + kFigureFont / 2, Anchor::kBegin);
   for (size_t i = 0; i < figure_.panels.size(); ++i) DrawPanel(i);
 
-  const double bar_height = std::min<double>(grid_height - kPanelTitle, kPanelTarget);
   DrawColourBar(kMargin + row_axis_ + grid_width + kMargin, kMargin + kFigureTitle + kPanelTitle,
                 bar_height);
 
@@ -196,7 +197,7 @@ absl::Status Painter::Draw(const std::string& path) {
 void Painter::DrawPanel(size_t index) {
   const int row = static_cast<int>(index) / figure_.grid_columns;
   const int column = static_cast<int>(index) % figure_.grid_columns;
-  const double x = kMargin + row_axis_ + column * (layout_.panel_width + kGap);
+  const double x = kMargin + row_axis_ + column * layout_.column_pitch;
   const double y =
       kMargin + kFigureTitle + kPanelTitle + row * (layout_.panel_height + kPanelTitle + kGap);
   SelectFont(context_.get(), kTitleFont, CAIRO_FONT_WEIGHT_NORMAL);
@@ -315,6 +316,7 @@ absl::StatusOr<FigureLayout> LayOutFigure(const AttentionFigure& figure) {
   }
   layout.panel_width = layout.cell * static_cast<int>(figure.tokens());
   layout.panel_height = layout.cell * static_cast<int>(rows);
+  layout.column_pitch = std::max(layout.panel_width + kGap, kLeastPitch);
   return layout;
 }
 

@@ -38,6 +38,7 @@ struct FigureLayout {
   bool labelled = true;  // axes carry token labels, else numbers
   int panel_width = 0;
   int panel_height = 0;
+  int column_pitch = 0;  // from the left edge of a panel to that of the next
 };
 
 // Errors: kInvalidArgument where not even one pixel per weight fits a picture.

@@ -99,6 +99,10 @@ TEST(LayOutFigureTest, KeepsLabelsApart) {
     EXPECT_TRUE(layout.labelled) << tokens;
     EXPECT_GE(layout.cell, 15) << tokens;  // a line of 12 pixels and some air
   }
+  // Titles of about 110 pixels.
+  for (const int tokens : {1, 2, 32}) {
+    EXPECT_GE(LayOutFigure(MakeFigure(tokens, 1, 64, {}))->column_pitch, 130) << tokens;
+  }
 }
 
 TEST(LayOutFigureTest, NumbersTheAxesWhereNamesWouldNotBeRead) {
