@@ -27,6 +27,6 @@ CpuQuota ReadCpuQuota(const std::string& root, int affinity);
 
 // Seconds for which the quota kept this process's cgroup off the CPU; absent where the kernel does
 // not say.
-std::optional<double> ReadThrottledSeconds(const std::string& root = "/");
+std::optional<double> ReadThrottledSeconds(const std::string& root = "");
 
 }  // namespace encoderd

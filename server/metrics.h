@@ -3,6 +3,7 @@
 // Role:    counted by the service and the batcher, scraped by Prometheus. Every series is there
 //          from the start (the model's once it is known), so that a rate over a first increment is
 //          not lost. Labels come from the closed sets below, never from what a caller sent.
+//          (Series called exposer_… are of the HTTP exposer itself.)
 // Rules:   for each method, the sum of encoderd_calls_total over codes = the count of
 //          encoderd_call_seconds{phase="whole"} = calls ended. A refusal has exactly one reason.
 //          Values of queue, workers and process are read when scraped, so they are never stale.

@@ -1,0 +1,304 @@
+#include "server/metrics.h"
+
+#include <prometheus/counter.h>
+#include <prometheus/gauge.h>
+#include <prometheus/histogram.h>
+#include <prometheus/registry.h>
+#include <prometheus/text_serializer.h>
+
+#include <array>
+#include <atomic>
+#include <cmath>
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "server/cpu_quota.h"
+#include "server/metrics_http.h"
+#include "server/mutex.h"
+#include "server/process_stats.h"
+
+namespace encoderd {
+namespace {
+
+using prometheus::Counter;
+using prometheus::Gauge;
+using prometheus::Histogram;
+using prometheus::Labels;
+using prometheus::MetricFamily;
+using prometheus::MetricType;
+using prometheus::Registry;
+
+constexpr std::array kMethods = {"Encode", "GetModel", "other"};  // by Method
+
+constexpr std::array kCodes = {
+    "OK",        "CANCELLED",      "UNKNOWN",           "INVALID_ARGUMENT",   "DEADLINE_EXCEEDED",
+    "NOT_FOUND", "ALREADY_EXISTS", "PERMISSION_DENIED", "RESOURCE_EXHAUSTED", "FAILED_PRECONDITION",
+    "ABORTED",   "OUT_OF_RANGE",   "UNIMPLEMENTED",     "INTERNAL",           "UNAVAILABLE",
+    "DATA_LOSS", "UNAUTHENTICATED"};  // by grpc::StatusCode
+
+constexpr size_t kUnknownCode = 2;
+
+// Upper bounds from `first` until `last` is covered, each `ratio` times the one before, rounded to
+// three digits.
+std::vector<double> GeometricBuckets(double first, double ratio, double last) {
+  std::vector<double> bounds;
+  for (double bound = first; bounds.empty() || bounds.back() < last; bound *= ratio) {
+    const double unit = std::pow(10.0, std::floor(std::log10(bound)) - 2);
+    bounds.push_back(std::round(bound / unit) * unit);
+  }
+  return bounds;
+}
+
+// Ratio 1.24: a quantile read from the buckets is at most 25 % off, rounding included, from 0.4 ms
+// (so that 0.5 ms lies between two bounds) to over 60 s.
+std::vector<double> SecondsBuckets() { return GeometricBuckets(0.0004, 1.24, 60); }
+std::vector<double> SequencesBuckets() { return GeometricBuckets(1, 2, 4096); }
+std::vector<double> TokensBuckets() { return GeometricBuckets(8, std::sqrt(2.0), 65536); }
+
+Counter& AddCounter(Registry& registry, const std::string& name, const std::string& help) {
+  return prometheus::BuildCounter().Name(name).Help(help).Register(registry).Add({});
+}
+
+Histogram& AddHistogram(Registry& registry, const std::string& name, const std::string& help,
+                        const std::vector<double>& buckets) {
+  return prometheus::BuildHistogram().Name(name).Help(help).Register(registry).Add({}, buckets);
+}
+
+void AddInfo(Registry& registry, const std::string& name, const std::string& help,
+             const Labels& labels) {
+  prometheus::BuildGauge().Name(name).Help(help).Register(registry).Add(labels).Set(1);
+}
+
+// A family of one value, made at a scrape.
+MetricFamily OneValue(std::string name, std::string help, MetricType type, double value) {
+  MetricFamily family;
+  family.name = std::move(name);
+  family.help = std::move(help);
+  family.type = type;
+  prometheus::ClientMetric& metric = family.metric.emplace_back();
+  (type == MetricType::Counter ? metric.counter.value : metric.gauge.value) = value;
+  return family;
+}
+
+double BusySeconds(const BatcherSnapshot& snapshot) {
+  absl::Duration busy;
+  for (const WorkerSnapshot& worker : snapshot.workers) busy += worker.busy;
+  return absl::ToDoubleSeconds(busy);
+}
+
+// The values that are read when Prometheus asks.
+class ScrapedValues : public prometheus::Collectable {
+ public:
+  void SetBatcher(const Batcher* batcher) {
+    MutexLock lock(mutex_);
+    // A counter never goes back: the work of a batcher that goes is remembered.
+    if (batcher_ != nullptr) busy_before_ += BusySeconds(batcher_->Snapshot());
+    batcher_ = batcher;
+  }
+
+  std::vector<MetricFamily> Collect() const override {
+    std::vector<MetricFamily> families;
+    const auto add = [&families](const char* name, const char* help, MetricType type,
+                                 double value) {
+      families.push_back(OneValue(name, help, type, value));
+    };
+
+    BatcherSnapshot snapshot;
+    double busy = 0;
+    {
+      MutexLock lock(mutex_);
+      if (batcher_ != nullptr) snapshot = batcher_->Snapshot();
+      busy = busy_before_ + BusySeconds(snapshot);
+    }
+    add("encoderd_queue_calls", "Calls with a sequence that has not started.", MetricType::Gauge,
+        static_cast<double>(snapshot.calls_waiting));
+    add("encoderd_queue_sequences", "Sequences that have not started.", MetricType::Gauge,
+        static_cast<double>(snapshot.sequences_waiting));
+    add("encoderd_queue_tokens", "Tokens of the sequences that have not started.",
+        MetricType::Gauge, static_cast<double>(snapshot.tokens_waiting));
+    add("encoderd_queue_predicted_wait_seconds", "How long a bulk call sent now would wait.",
+        MetricType::Gauge, absl::ToDoubleSeconds(snapshot.predicted_wait));
+    add("encoderd_workers", "Worker threads.", MetricType::Gauge,
+        static_cast<double>(snapshot.workers.size()));
+    add("encoderd_worker_busy_seconds_total",
+        "Time that the workers have spent on batches, the running ones included.",
+        MetricType::Counter, busy);
+
+    // Zero where the kernel does not say, so that the series are there on every machine.
+    add("encoderd_cpu_throttled_seconds_total", "Time that the CPU quota kept the process waiting.",
+        MetricType::Counter, ReadThrottledSeconds().value_or(0));
+    const ProcessStats process = ReadProcessStats().value_or(ProcessStats{});
+    add("process_resident_memory_bytes", "Resident memory size in bytes.", MetricType::Gauge,
+        process.resident_bytes);
+    add("process_cpu_seconds_total", "Total user and system CPU time spent in seconds.",
+        MetricType::Counter, process.cpu_seconds);
+    add("process_start_time_seconds", "Start time of the process since unix epoch in seconds.",
+        MetricType::Gauge, process.start_time_seconds);
+    return families;
+  }
+
+ private:
+  mutable Mutex mutex_;
+  const Batcher* batcher_ ABSL_GUARDED_BY(mutex_) = nullptr;
+  double busy_before_ ABSL_GUARDED_BY(mutex_) = 0;
+};
+
+}  // namespace
+
+// Every counted series; made once, so that all are there from the start.
+struct Metrics::State {
+  State(const std::string& version, const std::string& build_id);
+
+  const std::shared_ptr<Registry> registry = std::make_shared<Registry>();
+  const std::shared_ptr<ScrapedValues> scraped = std::make_shared<ScrapedValues>();
+
+  std::array<std::array<Counter*, kCodes.size()>, kMethods.size()> calls;  // [method][code]
+  std::array<Histogram*, kMethods.size()> whole_seconds;
+  Histogram* queue_seconds = nullptr;
+  Histogram* compute_seconds = nullptr;
+  std::map<std::string_view, Counter*> refusals;
+
+  Counter& without_deadline =
+      AddCounter(*registry, "encoderd_calls_without_deadline_total",
+                 "Calls whose caller set no deadline and got the default one.");
+  Counter& sequences = AddCounter(*registry, "encoderd_sequences_total", "Sequences answered.");
+  Counter& tokens = AddCounter(*registry, "encoderd_tokens_total", "Tokens answered.");
+  Counter& answer_bytes =
+      AddCounter(*registry, "encoderd_answer_bytes_total", "Bytes of the tensors of all answers.");
+  Histogram& batch_sequences = AddHistogram(
+      *registry, "encoderd_batch_sequences",
+      "Sequences per batch; its sum counts every sequence that was run.", SequencesBuckets());
+  Histogram& batch_tokens =
+      AddHistogram(*registry, "encoderd_batch_tokens",
+                   "Tokens per batch; its sum counts every token that was run.", TokensBuckets());
+  Counter& batch_failures =
+      AddCounter(*registry, "encoderd_batch_failures_total", "Batches that failed as a whole.");
+  Counter& batch_retries = AddCounter(*registry, "encoderd_batch_retries_total",
+                                      "Calls of failed batches that were run again alone.");
+  Gauge& in_flight = prometheus::BuildGauge()
+                         .Name("encoderd_calls_in_flight")
+                         .Help("Calls that have arrived and not ended.")
+                         .Register(*registry)
+                         .Add({});
+  Gauge& ready = prometheus::BuildGauge()
+                     .Name("encoderd_ready")
+                     .Help("1 while calls are accepted, else 0.")
+                     .Register(*registry)
+                     .Add({});
+
+  std::unique_ptr<MetricsHttp> http;  // last, so that it ends before what it serves
+};
+
+Metrics::State::State(const std::string& version, const std::string& build_id) {
+  auto& calls_family = prometheus::BuildCounter()
+                           .Name("encoderd_calls_total")
+                           .Help("Calls that have ended, by method and gRPC code.")
+                           .Register(*registry);
+  auto& seconds_family =
+      prometheus::BuildHistogram()
+          .Name("encoderd_call_seconds")
+          .Help(
+              "Time of calls by phase: queue (arrival to first start), compute (first start to "
+              "last end) of those that were queued, whole (arrival to end) of all.")
+          .Register(*registry);
+  for (size_t method = 0; method < kMethods.size(); ++method) {
+    for (size_t code = 0; code < kCodes.size(); ++code) {
+      calls[method][code] =
+          &calls_family.Add({{"method", kMethods[method]}, {"code", kCodes[code]}});
+    }
+    whole_seconds[method] =
+        &seconds_family.Add({{"method", kMethods[method]}, {"phase", "whole"}}, SecondsBuckets());
+  }
+  const char* encode = kMethods[static_cast<size_t>(Method::kEncode)];  // all others never queue
+  queue_seconds = &seconds_family.Add({{"method", encode}, {"phase", "queue"}}, SecondsBuckets());
+  compute_seconds =
+      &seconds_family.Add({{"method", encode}, {"phase", "compute"}}, SecondsBuckets());
+
+  auto& refusals_family = prometheus::BuildCounter()
+                              .Name("encoderd_refusals_total")
+                              .Help("Calls that were refused or failed, by reason.")
+                              .Register(*registry);
+  for (std::string_view reason : kReasons) {
+    refusals[reason] = &refusals_family.Add({{"reason", std::string(reason)}});
+  }
+  AddInfo(*registry, "encoderd_build_info", "The running binary.",
+          {{"version", version}, {"build_id", build_id}});
+}
+
+absl::StatusOr<std::unique_ptr<Metrics>> Metrics::Start(const std::string& listen,
+                                                        const std::string& version,
+                                                        const std::string& build_id) {
+  auto state = std::make_unique<State>(version, build_id);
+  if (!listen.empty()) {
+    auto http = MetricsHttp::Start(listen);
+    if (!http.ok()) return std::move(http).status();
+    state->http = *std::move(http);
+    state->http->Serve(state->registry);
+    state->http->Serve(state->scraped);
+  }
+  return std::unique_ptr<Metrics>(new Metrics(std::move(state)));
+}
+
+Metrics::Metrics(std::unique_ptr<State> state) : state_(std::move(state)) {}
+Metrics::~Metrics() = default;
+
+int Metrics::port() const { return state_->http == nullptr ? 0 : state_->http->port(); }
+
+void Metrics::CallStarted() { state_->in_flight.Increment(); }
+
+void Metrics::CallEnded(const CallRecord& call) {
+  const auto method = static_cast<size_t>(call.method);
+  const bool known = call.code >= 0 && static_cast<size_t>(call.code) < kCodes.size();
+  state_->calls[method][known ? static_cast<size_t>(call.code) : kUnknownCode]->Increment();
+  state_->whole_seconds[method]->Observe(absl::ToDoubleSeconds(call.whole));
+  if (call.without_deadline) state_->without_deadline.Increment();
+
+  if (call.timing) {
+    state_->queue_seconds->Observe(absl::ToDoubleSeconds(call.timing->queue));
+    if (call.timing->batches > 0) {
+      state_->compute_seconds->Observe(absl::ToDoubleSeconds(call.timing->compute));
+    }
+  }
+  if (call.code == 0) {
+    state_->sequences.Increment(static_cast<double>(call.sequences));
+    state_->tokens.Increment(static_cast<double>(call.tokens));
+    state_->answer_bytes.Increment(static_cast<double>(call.answer_bytes));
+  } else {
+    const auto found = state_->refusals.find(call.reason);
+    (found != state_->refusals.end() ? found->second : state_->refusals.at("OTHER"))->Increment();
+  }
+  state_->in_flight.Decrement();
+}
+
+void Metrics::OnBatch(const BatchObservation& batch) {
+  state_->batch_sequences.Observe(static_cast<double>(batch.sequences));
+  state_->batch_tokens.Observe(static_cast<double>(batch.tokens));
+  if (batch.retry) {
+    state_->batch_retries.Increment();
+  } else if (batch.failed) {
+    state_->batch_failures.Increment();
+  }
+}
+
+void Metrics::SetReady(bool ready) { state_->ready.Set(ready ? 1 : 0); }
+
+void Metrics::SetModel(const ModelLabels& model) {
+  AddInfo(*state_->registry, "encoderd_model_info", "The model that is served.",
+          {{"name", model.name},
+           {"family", model.family},
+           {"precision", model.precision},
+           {"isa", model.isa},
+           {"numerics_id", model.numerics_id}});
+}
+
+void Metrics::SetBatcher(const Batcher* batcher) { state_->scraped->SetBatcher(batcher); }
+
+std::string Metrics::Text() const {
+  std::vector<MetricFamily> families = state_->registry->Collect();
+  for (MetricFamily& family : state_->scraped->Collect()) families.push_back(std::move(family));
+  return prometheus::TextSerializer().prometheus::Serializer::Serialize(families);
+}
+
+}  // namespace encoderd
