@@ -20,7 +20,7 @@ from encoderd_client.request import Pooling
 Array = npt.NDArray[Any]
 
 
-class TokenRows(abc.Sequence):  # type: ignore[type-arg]
+class TokenRows:
     """Rows for every token of a call. rows[i] is a view [S, width] of sequence i; `packed` is the
     whole [tokens, width], the sequences end to end."""
 
@@ -31,9 +31,12 @@ class TokenRows(abc.Sequence):  # type: ignore[type-arg]
     def __len__(self) -> int:
         return len(self._offsets) - 1
 
-    def __getitem__(self, index: Any) -> Array:
+    def __getitem__(self, index: int) -> Array:
         sequence = range(len(self))[index]
         return self.packed[self._offsets[sequence]:self._offsets[sequence + 1]]
+
+    def __iter__(self) -> abc.Iterator[Array]:
+        return (self[sequence] for sequence in range(len(self)))
 
     def __repr__(self) -> str:
         return f"TokenRows({len(self)} sequences, packed {list(self.packed.shape)})"

@@ -173,6 +173,7 @@ class AnswerTest(ClientTestCase):
                                          result.last_hidden_state.packed))
         np.testing.assert_array_equal(result.hidden_states[2][1], f4(4, 2)[3:] + 1)
         np.testing.assert_array_equal(result.logits[1], f4(4, 5)[3:])
+        self.assertEqual([rows.shape for rows in result.last_hidden_state], [(3, 2), (1, 2)])
         with self.assertRaises(IndexError):
             result.last_hidden_state[2]
 
