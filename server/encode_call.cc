@@ -1,0 +1,332 @@
+#include "server/encode_call.h"
+
+#include <grpcpp/alarm.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+#include <limits>
+#include <new>
+#include <optional>
+#include <random>
+#include <utility>
+#include <variant>
+
+#include "absl/log/log.h"
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "server/engine_runner.h"
+#include "server/log.h"
+
+namespace encoderd {
+namespace {
+
+// What a gRPC client can receive that nobody has configured.
+constexpr int64_t kDefaultResponseBytes = int64_t{4} << 20;
+constexpr size_t kMaxRequestIdBytes = 128;
+
+// Told to callers who are to try again when nothing better is known.
+constexpr absl::Duration kShortestRetry = absl::Milliseconds(10);
+
+Refusal OutOfMemory(std::string_view what) {
+  return {.status = absl::ResourceExhaustedError(
+              absl::StrCat("no memory for ", absl::string_view(what.data(), what.size()))),
+          .reason = "OUT_OF_MEMORY",
+          .retry_after = absl::Seconds(1)};
+}
+
+// What the batcher said of a call that it had accepted, or would not accept.
+Refusal RefusalOf(absl::Status status) {
+  switch (status.code()) {
+    case absl::StatusCode::kCancelled:
+      return {.status = std::move(status), .reason = "CANCELLED"};
+    case absl::StatusCode::kDeadlineExceeded:
+      return {.status = std::move(status), .reason = "DEADLINE"};
+    case absl::StatusCode::kUnavailable:
+      return {.status = std::move(status), .reason = "DRAINING", .retry_after = absl::Seconds(1)};
+    case absl::StatusCode::kResourceExhausted:
+      return {.status = std::move(status), .reason = "QUEUE_FULL"};
+    default: {
+      std::string reason = EngineReason(status);
+      return {.status = std::move(status), .reason = std::move(reason)};
+    }
+  }
+}
+
+bool IsPrintable(std::string_view text) {
+  return std::all_of(text.begin(), text.end(),
+                     [](char c) { return absl::ascii_isprint(static_cast<unsigned char>(c)); });
+}
+
+class EncodeCall final : public EngineCall,
+                         public grpc::ServerUnaryReactor,
+                         public std::enable_shared_from_this<EncodeCall> {
+ public:
+  EncodeCall(EncodeContext& service, grpc::CallbackServerContext& context,
+             grpc::ByteBuffer& response)
+      : service_(service),
+        context_(context),
+        response_(response),
+        peer_(context.peer()),
+        arrival_(service.clock.Now()) {}
+
+  // Keeps the call until gRPC is done with it, and begins.
+  void Start(const grpc::ByteBuffer& bytes) {
+    self_ = shared_from_this();
+    service_.metrics.CallStarted();
+    std::optional<Refusal> refusal;
+    try {
+      refusal = Admit(bytes);
+    } catch (const std::bad_alloc&) {
+      refusal = OutOfMemory("the request");
+    }
+    // Without a refusal the batcher has the call: it may have ended by now.
+    if (refusal.has_value()) Refuse(*std::move(refusal), std::nullopt);
+  }
+
+  // ---- What the batcher and the engine see ----
+
+  const CallInfo& info() const override { return info_; }
+  const Request& request() const override { return decoded_.request; }
+  const Plan& plan() const override { return plan_; }
+  Answer& answer() override { return *answer_; }
+
+  void Finish(absl::Status status, const CallTiming& timing) override {
+    if (!status.ok()) {
+      Refuse(RefusalOf(std::move(status)), timing);
+      return;
+    }
+    try {
+      response_ = EncodeResponseBytes(std::move(answer_), plan_,
+                                      {.timing = timing,
+                                       .numerics_id = service_.served.engine->info().numerics_id,
+                                       .request_id = request_id_});
+    } catch (const std::bad_alloc&) {
+      Refuse(OutOfMemory("the answer"), timing);
+      return;
+    }
+    CallRecord record = {.whole = service_.clock.Now() - arrival_,
+                         .timing = timing,
+                         .sequences = static_cast<int64_t>(info_.tokens.size()),
+                         .tokens = plan_.token_offsets.back(),
+                         .answer_bytes = static_cast<int64_t>(response_.Length())};
+    End(grpc::Status::OK, record);
+  }
+
+  // ---- What gRPC tells us ----
+
+  // The caller went, or gRPC's own timer of the deadline fired.
+  void OnCancel() override {
+    if (!submitted_.load(std::memory_order_acquire)) return;  // refused: it has ended already
+    const auto self = shared_from_this();
+    const bool timeout = has_deadline_ && RanOutOfTime(info_.deadline - arrival_,
+                                                       info_.deadline - service_.clock.Now());
+    service_.served.batcher->Cancel(
+        *this, timeout ? DeadlineError() : absl::CancelledError("the caller cancelled the call"));
+  }
+
+  void OnDone() override { self_.reset(); }
+
+ private:
+  // Everything that is checked before the work. Nothing: the batcher has accepted the call and ends
+  // it, possibly before this returns.
+  std::optional<Refusal> Admit(const grpc::ByteBuffer& bytes) {
+    request_id_ = RequestId(context_, "");
+    if (auto refusal = service_.NotServing()) return refusal;
+    if (auto refusal = TakeSlot()) return refusal;
+    if (auto refusal = DecodeEncodeRequest(bytes, service_.options.limits, decoded_)) {
+      return refusal;
+    }
+    request_id_ = RequestId(context_, decoded_.message->request_id());
+    if (auto refusal = service_.WrongModel(decoded_.message->model())) return refusal;
+    if (auto refusal = Check()) return refusal;
+
+    absl::StatusOr<Answer> answer = service_.served.engine->AllocateAnswer(decoded_.request, plan_);
+    if (!answer.ok()) {
+      Refusal refusal = OutOfMemory("the answer");
+      refusal.status = answer.status();
+      return refusal;
+    }
+    answer_ = std::make_shared<Answer>(*std::move(answer));
+    return Submit();
+  }
+
+  std::optional<Refusal> TakeSlot() {
+    has_slot_ = service_.connections.Take(peer_);
+    if (has_slot_) return std::nullopt;
+    return Refusal{.status = absl::ResourceExhaustedError(
+                       absl::StrCat("the connection has ", service_.connections.max_inflight(),
+                                    " calls in flight, as many as it may have")),
+                   .reason = "CONNECTION_BUSY",
+                   .retry_after = RetryAfter()};
+  }
+
+  // Fills in the plan, or tells every fault of the request.
+  std::optional<Refusal> Check() {
+    const v1::EncodeRequest& message = *decoded_.message;
+    const int64_t ceiling = service_.options.max_response_bytes;
+    const int64_t asked =
+        message.max_response_bytes() == 0
+            ? kDefaultResponseBytes
+            : static_cast<int64_t>(std::min<uint64_t>(message.max_response_bytes(),
+                                                      std::numeric_limits<int64_t>::max()));
+    const int64_t max_response_bytes = std::min(asked, ceiling);
+
+    Violations violations = std::move(decoded_.faults);
+    if (!message.request_id().empty() && message.request_id() != request_id_) {
+      ++violations.total;
+      violations.listed.insert(
+          violations.listed.begin(),
+          {.reason = "UNSUPPORTED_VALUE",
+           .field = "request_id",
+           .description = absl::StrCat("expected at most ", kMaxRequestIdBytes,
+                                       " printable ASCII characters, got ",
+                                       message.request_id().size(), " bytes")});
+    }
+    auto checked = Validate(service_.served.engine->spec(),
+                            {.max_sequence_tokens = service_.served.max_sequence_tokens,
+                             .max_request_sequences = service_.options.limits.max_request_sequences,
+                             .max_request_tokens = service_.options.limits.max_request_tokens,
+                             .max_response_bytes = max_response_bytes},
+                            decoded_.request);
+    if (auto* found = std::get_if<Violations>(&checked)) {
+      violations.total += found->total;
+      std::move(found->listed.begin(), found->listed.end(), std::back_inserter(violations.listed));
+      violations.listed.resize(std::min(violations.listed.size(), kMaxViolations));
+    } else {
+      plan_ = std::get<Plan>(std::move(checked));
+      // Validate has counted the tensors; on the wire something lies around them.
+      const int64_t bytes = MaxResponseBytes(
+          plan_, request_id_.size() + service_.served.engine->info().numerics_id.size());
+      if (bytes > max_response_bytes) {
+        ++violations.total;
+        violations.listed.push_back(AnswerTooLarge(bytes, max_response_bytes));
+      }
+    }
+    if (violations.total == 0) return std::nullopt;
+    return RefusalOf(std::move(violations));
+  }
+
+  std::optional<Refusal> Submit() {
+    info_.priority = decoded_.priority;
+    info_.arrival = arrival_;
+    info_.tokens.reserve(decoded_.request.sequences.size());
+    for (const Sequence& sequence : decoded_.request.sequences) {
+      info_.tokens.push_back(sequence.tokens());
+    }
+    SetDeadline();
+    submitted_.store(true, std::memory_order_release);
+    absl::Status status = service_.served.batcher->Submit(shared_from_this());
+    if (status.ok()) return std::nullopt;
+    Refusal refusal = RefusalOf(std::move(status));
+    if (refusal.reason == "QUEUE_FULL") refusal.retry_after = RetryAfter();
+    return refusal;
+  }
+
+  // The caller's deadline, which gRPC watches, or the default one, which we watch.
+  void SetDeadline() {
+    const auto deadline = context_.deadline();
+    has_deadline_ = deadline != std::chrono::system_clock::time_point::max();
+    if (has_deadline_) {
+      info_.deadline = arrival_ + (absl::FromChrono(deadline) - absl::Now());
+      return;
+    }
+    info_.deadline = arrival_ + service_.options.default_deadline;
+    alarm_.emplace();
+    alarm_->Set(std::chrono::system_clock::now() +
+                    absl::ToChronoNanoseconds(service_.options.default_deadline),
+                [call = weak_from_this()](bool fired) {
+                  const auto self = call.lock();
+                  if (fired && self != nullptr) {
+                    self->service_.served.batcher->Cancel(*self, DeadlineError());
+                  }
+                });
+  }
+
+  static absl::Status DeadlineError() {
+    return absl::DeadlineExceededError("the deadline passed before the call was answered");
+  }
+
+  absl::Duration RetryAfter() const {
+    return std::max(service_.served.batcher->Snapshot().predicted_wait, kShortestRetry);
+  }
+
+  void Refuse(Refusal refusal, std::optional<CallTiming> timing) {
+    if (refusal.status.code() == absl::StatusCode::kInternal) {
+      LOG(ERROR) << "A call failed. reason=" << refusal.reason
+                 << " request_id=" << LogValue(request_id_) << " peer=" << LogValue(peer_)
+                 << " status=" << LogValue(refusal.status.ToString());
+    } else {
+      LOG_EVERY_N_SEC(INFO, 0.1) << "A call was refused. reason=" << refusal.reason
+                                 << " request_id=" << LogValue(request_id_)
+                                 << " peer=" << LogValue(peer_)
+                                 << " status=" << LogValue(refusal.status.ToString())
+                                 << " refused_so_far=" << COUNTER;
+    }
+    AddRetryPushback(refusal, context_);
+    CallRecord record = {.code = static_cast<int>(refusal.status.code()),
+                         .reason = refusal.reason,
+                         .whole = service_.clock.Now() - arrival_,
+                         .timing = timing};
+    End(ToGrpcStatus(refusal, request_id_), record);
+  }
+
+  // The end of every call, once. gRPC may be done with the call before this returns.
+  void End(const grpc::Status& status, CallRecord& record) {
+    if (alarm_.has_value()) alarm_->Cancel();
+    if (has_slot_) service_.connections.Give(peer_);
+    record.method = Method::kEncode;
+    record.without_deadline = alarm_.has_value();
+    service_.metrics.CallEnded(record);
+    grpc::ServerUnaryReactor::Finish(status);
+  }
+
+  EncodeContext& service_;
+  grpc::CallbackServerContext& context_;
+  grpc::ByteBuffer& response_;
+  const std::string peer_;
+  const absl::Time arrival_;
+  std::shared_ptr<EncodeCall> self_;  // until OnDone
+
+  std::string request_id_;
+  bool has_slot_ = false;
+  bool has_deadline_ = false;  // of the caller's own
+  std::atomic<bool> submitted_ = false;
+  DecodedRequest decoded_;
+  Plan plan_;
+  std::shared_ptr<Answer> answer_;
+  CallInfo info_;
+  std::optional<grpc::Alarm> alarm_;  // of the default deadline
+};
+
+}  // namespace
+
+grpc::ServerUnaryReactor* StartEncodeCall(EncodeContext& service,
+                                          grpc::CallbackServerContext* context,
+                                          const grpc::ByteBuffer* request,
+                                          grpc::ByteBuffer* response) {
+  const auto call = std::make_shared<EncodeCall>(service, *context, *response);
+  call->Start(*request);
+  return call.get();
+}
+
+std::string RequestId(const grpc::CallbackServerContext& context, const std::string& chosen) {
+  const auto acceptable = [](std::string_view id) {
+    return !id.empty() && id.size() <= kMaxRequestIdBytes && IsPrintable(id);
+  };
+  if (acceptable(chosen)) return chosen;
+  const auto& metadata = context.client_metadata();
+  if (const auto found = metadata.find("x-request-id"); found != metadata.end()) {
+    const std::string_view id(found->second.data(), found->second.size());
+    if (acceptable(id)) return std::string(id);
+  }
+  thread_local std::mt19937_64 random(std::random_device{}());
+  return absl::StrFormat("%016x", random());
+}
+
+bool RanOutOfTime(absl::Duration allowed, absl::Duration left) {
+  return left <= absl::Milliseconds(20) + allowed / 50;
+}
+
+}  // namespace encoderd

@@ -1,0 +1,124 @@
+#include "server/encode_service.h"
+
+#include <google/protobuf/message_lite.h>
+#include <grpcpp/support/proto_buffer_reader.h>
+
+#include <new>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "engine/validation.h"
+#include "server/encode_call.h"
+
+namespace encoderd {
+namespace {
+
+v1::GetModelResponse Describe(const EncodeContext& context) {
+  const EncoderSpec& spec = context.served.engine->spec();
+  const EngineInfo& info = context.served.engine->info();
+  const EncodeOptions& options = context.options;
+  const auto count = [](int64_t value) { return static_cast<uint32_t>(value); };
+  v1::GetModelResponse model;
+  model.set_name(context.served.model_name);
+  model.set_family(spec.family);
+  model.set_server_version(options.server_version);
+  model.set_numerics_id(info.numerics_id);
+  model.set_weights_sha256(info.weights_sha256);
+  model.set_tokenizer_sha256(info.tokenizer_sha256);
+  model.set_precision(info.precision);
+  model.set_isa(info.isa);
+  model.set_num_layers(count(spec.num_layers));
+  model.set_num_heads(count(spec.num_heads));
+  model.set_hidden_size(count(spec.hidden_size));
+  model.set_input_dim(count(spec.input_dim));
+  model.set_vocab_size(count(spec.vocab_size));
+  model.set_type_vocab_size(count(spec.type_vocab_size));
+  model.set_max_sequence_tokens(count(context.served.max_sequence_tokens));
+  model.set_max_request_sequences(count(options.limits.max_request_sequences));
+  model.set_max_request_tokens(count(options.limits.max_request_tokens));
+  model.set_max_request_bytes(static_cast<uint64_t>(options.limits.max_request_bytes));
+  model.set_max_response_bytes(static_cast<uint64_t>(options.max_response_bytes));
+  model.set_default_pooling(ToWire(spec.default_pooling));
+  model.set_default_normalize(spec.default_normalize);
+  for (std::string& output : AvailableOutputs(spec)) model.add_outputs(std::move(output));
+  return model;
+}
+
+std::optional<Refusal> AnswerGetModel(const EncodeContext& context, const grpc::ByteBuffer& request,
+                                      grpc::ByteBuffer& response) {
+  if (auto refusal = context.NotServing()) return refusal;
+  v1::GetModelRequest message;
+  grpc::ByteBuffer view(request);
+  grpc::ProtoBufferReader reader(&view);
+  if (!message.ParseFromZeroCopyStream(&reader)) {
+    return Refusal{
+        .status = absl::InvalidArgumentError("the bytes are not an encoderd.v1.GetModelRequest"),
+        .reason = "MALFORMED"};
+  }
+  if (auto refusal = context.WrongModel(message.model())) return refusal;
+  const grpc::Slice bytes(Describe(context).SerializeAsString());
+  response = grpc::ByteBuffer(&bytes, 1);
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::optional<Refusal> EncodeContext::NotServing() const {
+  switch (phase.load(std::memory_order_acquire)) {
+    case Phase::kServing:
+      return std::nullopt;
+    case Phase::kLoading:
+      return Refusal{.status = absl::UnavailableError("the model is being loaded"),
+                     .reason = "LOADING",
+                     .retry_after = absl::Seconds(1)};
+    case Phase::kDraining:
+      break;
+  }
+  return Refusal{.status = absl::UnavailableError("the server is shutting down"),
+                 .reason = "DRAINING",
+                 .retry_after = absl::Seconds(1)};
+}
+
+std::optional<Refusal> EncodeContext::WrongModel(const std::string& name) const {
+  if (name.empty() || name == served.model_name) return std::nullopt;
+  // The name is the caller's and of any length: what is served says enough.
+  return Refusal{.status = absl::NotFoundError(
+                     absl::StrCat("no such model; expected \"\" or \"", served.model_name, "\"")),
+                 .reason = "MODEL_NOT_FOUND"};
+}
+
+void EncodeService::Serve(Served served) {
+  context_.served = std::move(served);
+  context_.phase.store(EncodeContext::Phase::kServing, std::memory_order_release);
+}
+
+void EncodeService::Drain() {
+  context_.phase.store(EncodeContext::Phase::kDraining, std::memory_order_release);
+}
+
+grpc::ServerUnaryReactor* EncodeService::Encode(grpc::CallbackServerContext* context,
+                                                const grpc::ByteBuffer* request,
+                                                grpc::ByteBuffer* response) {
+  return StartEncodeCall(context_, context, request, response);
+}
+
+grpc::ServerUnaryReactor* EncodeService::GetModel(grpc::CallbackServerContext* context,
+                                                  const grpc::ByteBuffer* request,
+                                                  grpc::ByteBuffer* response) {
+  const absl::Time arrival = context_.clock.Now();
+  context_.metrics.CallStarted();
+  const auto refusal = AnswerGetModel(context_, *request, *response);
+  CallRecord record = {.method = Method::kGetModel, .whole = context_.clock.Now() - arrival};
+  grpc::Status status;
+  if (refusal.has_value()) {
+    record.code = static_cast<int>(refusal->status.code());
+    record.reason = refusal->reason;
+    status = ToGrpcStatus(*refusal, RequestId(*context, ""));
+  }
+  context_.metrics.CallEnded(record);
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  reactor->Finish(status);
+  return reactor;
+}
+
+}  // namespace encoderd

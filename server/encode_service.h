@@ -1,0 +1,91 @@
+// encode_service.h — encoderd.v1.EncoderService: calls in, answers out.
+//
+// Role:    between gRPC and the batcher. Encode is registered as a raw method, so that malformed
+//          bytes are ours to refuse and count, and so that answers go out without a copy. The life
+//          of one Encode call is in encode_call.cc.
+// Threads: handlers run on gRPC's threads and never wait; Serve and Drain are called by the server.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/time/time.h"
+#include "encoderd/v1/encoder.grpc.pb.h"
+#include "engine/engine.h"
+#include "server/batching/batcher.h"
+#include "server/batching/clock.h"
+#include "server/codec.h"
+#include "server/connection_slots.h"
+#include "server/metrics.h"
+#include "server/status.h"
+
+namespace encoderd {
+
+struct EncodeOptions {
+  std::string server_version;
+  DecodeLimits limits;
+  int64_t max_response_bytes = int64_t{256} << 20;
+  absl::Duration default_deadline = absl::Seconds(30);
+  int max_connection_inflight = 64;
+};
+
+// What is served, from the moment that it is.
+struct Served {
+  std::string model_name;
+  const Engine* engine = nullptr;
+  Batcher* batcher = nullptr;
+  int64_t max_sequence_tokens = 0;
+};
+
+// What every call needs. Fields are constant or thread-safe.
+struct EncodeContext {
+  EncodeContext(const EncodeOptions& service_options, Clock& service_clock,
+                Metrics& service_metrics)
+      : options(service_options),
+        clock(service_clock),
+        metrics(service_metrics),
+        connections(service_options.max_connection_inflight) {}
+
+  // Nothing when calls are taken, else why they are not.
+  std::optional<Refusal> NotServing() const;
+  // Nothing when the name is that of the model served.
+  std::optional<Refusal> WrongModel(const std::string& name) const;
+
+  enum class Phase { kLoading, kServing, kDraining };
+
+  const EncodeOptions options;
+  Clock& clock;
+  Metrics& metrics;
+  ConnectionSlots connections;
+  Served served;  // constant once the phase has left kLoading
+  std::atomic<Phase> phase = Phase::kLoading;
+};
+
+class EncodeService final
+    : public v1::EncoderService::WithRawCallbackMethod_Encode<
+          v1::EncoderService::WithRawCallbackMethod_GetModel<v1::EncoderService::Service>> {
+ public:
+  EncodeService(const EncodeOptions& options, Clock& clock, Metrics& metrics)
+      : context_(options, clock, metrics) {}
+
+  // Takes calls from now on; until then they get UNAVAILABLE. What `served` points to must outlive
+  // every call. REQUIRES: called once.
+  void Serve(Served served);
+
+  // Refuses new calls with UNAVAILABLE from now on.
+  void Drain();
+
+  grpc::ServerUnaryReactor* Encode(grpc::CallbackServerContext* context,
+                                   const grpc::ByteBuffer* request,
+                                   grpc::ByteBuffer* response) override;
+  grpc::ServerUnaryReactor* GetModel(grpc::CallbackServerContext* context,
+                                     const grpc::ByteBuffer* request,
+                                     grpc::ByteBuffer* response) override;
+
+ private:
+  EncodeContext context_;
+};
+
+}  // namespace encoderd

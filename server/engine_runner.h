@@ -1,0 +1,48 @@
+// engine_runner.h — lets the batcher's workers run calls on the engine.
+//
+// Role:  between the batcher, which knows calls by their token counts, and the engine, which knows
+//        requests; the only file that knows both.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "engine/engine.h"
+#include "server/batching/batcher.h"
+
+namespace encoderd {
+
+// A call that an EngineRunner can run. What it returns stays as it is from Submit until the call
+// goes; workers write the rows of the answer that belong to their sequences.
+class EngineCall : public Call {
+ public:
+  virtual const Request& request() const = 0;
+  virtual const Plan& plan() const = 0;
+  virtual Answer& answer() = 0;
+};
+
+// The reason (metrics.h) of an error that a runner gave; "ENGINE_FAILURE" where it has said none.
+std::string EngineReason(const absl::Status& status);
+
+// REQUIRES: every call of a batch is an EngineCall.
+class EngineRunner : public Runner {
+ public:
+  explicit EngineRunner(std::unique_ptr<Worker> worker) : worker_(std::move(worker)) {}
+
+  absl::Status Run(std::span<Slot> slots) override;
+
+ private:
+  std::unique_ptr<Worker> worker_;
+  std::vector<BatchItem> items_;  // of the running batch; kept for its memory
+};
+
+// Makes a worker's runner and runs a sequence of the largest batch through it, so that the first
+// caller does not pay for memory and kernels. `engine` must outlive the runners.
+// Errors: those of Engine::CreateWorker, Engine::AllocateAnswer and Worker::Run.
+absl::StatusOr<std::unique_ptr<Runner>> MakeWarmRunner(const Engine& engine);
+
+}  // namespace encoderd

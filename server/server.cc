@@ -1,0 +1,194 @@
+#include "server/server.h"
+
+#include <google/protobuf/stubs/logging.h>
+#include <grpc/support/log.h>
+#include <grpcpp/ext/proto_server_reflection_plugin.h>
+#include <grpcpp/security/server_credentials.h>
+#include <grpcpp/server.h>
+#include <grpcpp/server_builder.h>
+
+#include <algorithm>
+#include <chrono>
+#include <filesystem>
+#include <thread>
+#include <utility>
+
+#include "absl/log/log.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "engine/status_macros.h"
+#include "server/batching/batcher.h"
+#include "server/cpu_quota.h"
+#include "server/encode_service.h"
+#include "server/engine_runner.h"
+#include "server/health_service.h"
+#include "server/log.h"
+#include "server/unknown_methods.h"
+#include "server/watchdog.h"
+
+namespace encoderd {
+namespace {
+
+// How long answers that are ready may take to leave when drain_timeout is over.
+constexpr absl::Duration kLastBytes = absl::Milliseconds(500);
+
+EncodeOptions ServiceOptions(const Options& options) {
+  return {.server_version = Version(),
+          .limits = {.max_request_sequences = options.max_request_sequences,
+                     .max_request_tokens = options.max_request_tokens},
+          .max_response_bytes = options.max_response_bytes,
+          .default_deadline = options.default_deadline,
+          .max_connection_inflight = options.max_connection_inflight};
+}
+
+// What the libraries have to say goes into our log, in our format, errors only: they describe
+// peers' mistakes as well as ours.
+void RouteLibraryLogs() {
+  gpr_set_log_verbosity(GPR_LOG_SEVERITY_ERROR);
+  gpr_set_log_function(
+      [](gpr_log_func_args* args) { LOG_EVERY_N_SEC(WARNING, 0.1) << "gRPC: " << args->message; });
+  google::protobuf::SetLogHandler(
+      [](google::protobuf::LogLevel, const char*, int, const std::string& message) {
+        LOG_EVERY_N_SEC(WARNING, 0.1) << "protobuf: " << message;
+      });
+}
+
+void SetTransport(grpc::ServerBuilder& builder, const EncodeOptions& service) {
+  // Above our own limit, so that a request beyond that is refused by us, with details, and the
+  // connection stays of use.
+  builder.SetMaxReceiveMessageSize(static_cast<int>(2 * service.limits.max_request_bytes));
+  builder.SetMaxSendMessageSize(-1);
+  // A second server on a taken port is a mistake, not a way to share it.
+  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+  // Clients may ping every 5 s, with and without calls; three that come sooner end the connection.
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 5000);
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PING_STRIKES, 2);
+  // We ping every minute: peers that vanished without a word are noticed and their calls dropped.
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, 60'000);
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 20'000);
+  // Streams above our own share of a connection, so that we refuse, with details.
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS,
+                             std::max(1024, 2 * service.max_connection_inflight));
+  builder.AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, 16 << 10);
+  // Reflection is the one service with threads of its own.
+  builder.SetSyncServerOption(grpc::ServerBuilder::NUM_CQS, 1);
+  builder.SetSyncServerOption(grpc::ServerBuilder::MAX_POLLERS, 2);
+}
+
+class GrpcServer final : public Server {
+ public:
+  GrpcServer(const Options& options, Metrics& metrics)
+      : options_(options),
+        metrics_(metrics),
+        encode_(ServiceOptions(options), SteadyClock(), metrics),
+        unknown_(SteadyClock(), metrics) {}
+
+  ~GrpcServer() override {
+    metrics_.SetBatcher(nullptr);
+    watchdog_.reset();
+    if (grpc_ != nullptr) {
+      health_.EndWatches();
+      grpc_->Shutdown(std::chrono::system_clock::now());
+    }
+    if (stopping_.joinable()) stopping_.join();
+    if (batcher_ != nullptr) batcher_->Stop();
+  }
+
+  absl::Status Bind() {
+    RouteLibraryLogs();
+    grpc::reflection::InitProtoReflectionServerBuilderPlugin();
+    grpc::ServerBuilder builder;
+    const std::string address = options_.listen.ToString();
+    builder.AddListeningPort(address, grpc::InsecureServerCredentials(), &port_);
+    SetTransport(builder, ServiceOptions(options_));
+    builder.RegisterService(&encode_);
+    builder.RegisterService(&health_);
+    builder.RegisterCallbackGenericService(&unknown_);
+    grpc_ = builder.BuildAndStart();
+    if (grpc_ == nullptr || port_ == 0) {
+      return absl::UnavailableError(absl::StrCat("--listen: cannot listen on ", address,
+                                                 ": expected a free port on an own address"));
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status Load(const EngineLoader& load_engine) override {
+    ASSIGN_OR_RETURN(engine_, load_engine());
+    const EngineInfo& info = engine_->info();
+    ASSIGN_OR_RETURN(
+        batcher_,
+        Batcher::Start({.workers = options_.workers > 0 ? options_.workers : ReadCpuQuota().Cpus(),
+                        .max_batch_tokens = info.max_batch_tokens,
+                        .max_batch_wait = options_.max_batch_wait,
+                        .max_queue_requests = options_.max_queue_requests,
+                        .max_queue_tokens = options_.max_queue_tokens,
+                        .max_queue_time = options_.max_queue_time},
+                       SteadyClock(), metrics_, [this] { return MakeWarmRunner(*engine_); }));
+    const std::string name = ModelName(options_.model_dir);
+    metrics_.SetModel({.name = name,
+                       .family = engine_->spec().family,
+                       .precision = info.precision,
+                       .isa = info.isa,
+                       .numerics_id = info.numerics_id});
+    metrics_.SetBatcher(batcher_.get());
+    watchdog_ = std::make_unique<Watchdog>(*batcher_, SteadyClock(), health_);
+    encode_.Serve({.model_name = name,
+                   .engine = engine_.get(),
+                   .batcher = batcher_.get(),
+                   .max_sequence_tokens = info.max_sequence_tokens});
+    SetReady(true);
+    return absl::OkStatus();
+  }
+
+  bool Drain() override {
+    // Whoever routes calls to us learns that we go before we refuse any.
+    SetReady(false);
+    absl::SleepFor(options_.drain_delay);
+    const absl::Time end = absl::Now() + options_.drain_timeout;
+    encode_.Drain();
+    const bool finished = batcher_ == nullptr || batcher_->Drain(end - absl::Now());
+    // Stop ends what is left and then waits for running batches, for which nobody here waits.
+    if (!finished) stopping_ = std::thread([this] { batcher_->Stop(); });
+    health_.EndWatches();
+    grpc_->Shutdown(absl::ToChronoTime(std::max(end, absl::Now() + kLastBytes)));
+    return finished;
+  }
+
+  int port() const override { return port_; }
+
+ private:
+  void SetReady(bool ready) {
+    health_.SetReady(ready);
+    metrics_.SetReady(ready);
+  }
+
+  const Options options_;
+  Metrics& metrics_;
+  HealthService health_;
+  EncodeService encode_;
+  UnknownMethods unknown_;
+  int port_ = 0;
+  std::unique_ptr<Engine> engine_;
+  std::unique_ptr<Batcher> batcher_;
+  std::unique_ptr<Watchdog> watchdog_;
+  std::thread stopping_;
+  std::unique_ptr<grpc::Server> grpc_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Server>> Server::Listen(const Options& options, Metrics& metrics) {
+  auto server = std::make_unique<GrpcServer>(options, metrics);
+  RETURN_IF_ERROR(server->Bind());
+  return server;
+}
+
+std::string ModelName(const std::string& model_dir) {
+  const std::filesystem::path path = (std::filesystem::absolute(model_dir) / "").lexically_normal();
+  return path.parent_path().filename().string();
+}
+
+std::string Version() { return ENCODERD_VERSION; }
+
+}  // namespace encoderd

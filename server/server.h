@@ -1,0 +1,56 @@
+// server.h — the gRPC server with everything behind it, from the first connection to the last.
+//
+// Role:    wires service, health, reflection, batcher, engine and watchdog together. main.cc gives
+//          it options and signals.
+//
+//   ASSIGN_OR_RETURN(auto server, Server::Listen(options, *metrics));   // health: NOT_SERVING
+//   RETURN_IF_ERROR(server->Load(load_engine));                         // health: SERVING
+//   … until a signal comes …
+//   server->Drain();                                                    // health: NOT_SERVING
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "engine/engine.h"
+#include "server/metrics.h"
+#include "server/options.h"
+
+namespace encoderd {
+
+// Reads the model that the options name. Called once, on the thread that calls Server::Load.
+using EngineLoader = std::function<absl::StatusOr<std::unique_ptr<Engine>>()>;
+
+// Threads: one method at a time, from any thread.
+class Server {
+ public:
+  // Binds the address and answers from now on: health says NOT_SERVING, calls get UNAVAILABLE.
+  // `metrics` must outlive the server. Errors: kUnavailable when the address cannot be bound.
+  static absl::StatusOr<std::unique_ptr<Server>> Listen(const Options& options, Metrics& metrics);
+
+  // Ends every call at once, then waits for running batches.
+  virtual ~Server() = default;
+
+  // Loads the model, warms the workers up and takes calls. Errors: the loader's, a worker's.
+  // REQUIRES: called at most once.
+  virtual absl::Status Load(const EngineLoader& load_engine) = 0;
+
+  // Says NOT_SERVING, serves on for drain_delay, then refuses new calls, lets the accepted ones
+  // finish and closes every connection. What is left after drain_timeout ends with UNAVAILABLE.
+  // False: something was left, perhaps a batch that still runs and that the destructor would wait
+  // for.
+  virtual bool Drain() = 0;
+
+  virtual int port() const = 0;
+};
+
+// The name under which a folder's model is served: that of the folder.
+std::string ModelName(const std::string& model_dir);
+
+// "0.1.0"
+std::string Version();
+
+}  // namespace encoderd

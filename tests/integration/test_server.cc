@@ -1,0 +1,122 @@
+#include "tests/integration/test_server.h"
+
+#include <gtest/gtest.h>
+
+#include <sstream>
+#include <thread>
+#include <utility>
+
+#include "absl/log/check.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+
+namespace encoderd {
+
+Options TestOptions() {
+  return {.model_dir = "/models/fake",
+          .listen = {.host = "127.0.0.1", .port = 0},
+          .workers = 1,
+          .max_request_sequences = 16,
+          .max_request_tokens = 4096,
+          .max_response_bytes = 64 << 20,
+          .max_queue_requests = 100,
+          .max_queue_tokens = 10000,
+          .max_queue_time = absl::Hours(1),
+          .default_deadline = absl::Seconds(30),
+          .drain_timeout = absl::Seconds(20),
+          .max_connection_inflight = 64};
+}
+
+std::string ReasonOf(const grpc::Status& status) {
+  const auto info = DetailOf<google::rpc::ErrorInfo>(status);
+  return info.has_value() ? info->reason() : "none";
+}
+
+TestServer::TestServer(const Options& options) : TestServer(options, NotLoaded()) {
+  const absl::Status loaded = Load();
+  CHECK(loaded.ok()) << loaded;
+}
+
+TestServer::TestServer(const Options& options, NotLoaded) {
+  auto metrics = Metrics::Start("", Version(), "test");
+  CHECK(metrics.ok()) << metrics.status();
+  metrics_ = *std::move(metrics);
+  auto server = Server::Listen(options, *metrics_);
+  CHECK(server.ok()) << server.status();
+  server_ = *std::move(server);
+  channel_ = Connect();
+  encoder_ = v1::EncoderService::NewStub(channel_);
+  health_ = grpc::health::v1::Health::NewStub(channel_);
+}
+
+TestServer::~TestServer() { engine_->latch().Open(); }
+
+absl::Status TestServer::Load() {
+  return server_->Load(
+      [this]() -> absl::StatusOr<std::unique_ptr<Engine>> { return std::move(unloaded_engine_); });
+}
+
+std::shared_ptr<grpc::Channel> TestServer::Connect(const grpc::ChannelArguments& arguments) const {
+  grpc::ChannelArguments own = arguments;
+  own.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  return grpc::CreateCustomChannel(absl::StrCat("127.0.0.1:", server_->port()),
+                                   grpc::InsecureChannelCredentials(), own);
+}
+
+grpc::Status TestServer::Encode(const v1::EncodeRequest& request, v1::EncodeResponse* response) {
+  grpc::ClientContext context;
+  v1::EncodeResponse unused;
+  return encoder_->Encode(&context, request, response == nullptr ? &unused : response);
+}
+
+double TestServer::Metric(const std::string& series) const {
+  std::istringstream lines(MetricsText());
+  for (std::string line; std::getline(lines, line);) {
+    if (absl::StartsWith(line, absl::StrCat(series, " "))) {
+      return std::stod(line.substr(series.size() + 1));
+    }
+  }
+  ADD_FAILURE() << "no series " << series;
+  return -1;
+}
+
+void TestServer::AwaitMetric(const std::string& series, double value) const {
+  const absl::Time end = absl::Now() + absl::Seconds(20);
+  while (Metric(series) != value) {
+    ASSERT_LT(absl::Now(), end) << series << " is " << Metric(series) << ", not " << value;
+    std::this_thread::yield();
+  }
+}
+
+v1::EncodeRequest IdsRequest(const std::vector<std::vector<int32_t>>& sequences) {
+  v1::EncodeRequest request;
+  for (const auto& ids : sequences) {
+    request.add_sequences()->mutable_input_ids()->Assign(ids.begin(), ids.end());
+  }
+  request.mutable_outputs()->set_last_hidden_state(true);
+  return request;
+}
+
+PendingCall::PendingCall(v1::EncoderService::Stub& encoder, const v1::EncodeRequest& request,
+                         absl::Duration timeout)
+    : request_(request) {
+  if (timeout != absl::InfiniteDuration()) {
+    context_.set_deadline(absl::ToChronoTime(absl::Now() + timeout));
+  }
+  encoder.async()->Encode(&context_, &request_, &response_, [this](grpc::Status status) {
+    MutexLock lock(mutex_);
+    status_ = std::move(status);
+    ended_.NotifyAll();
+  });
+}
+
+PendingCall::~PendingCall() { status(); }
+
+const grpc::Status& PendingCall::status() {
+  MutexLock lock(mutex_);
+  while (!status_.has_value()) ended_.Wait(mutex_);
+  return *status_;
+}
+
+}  // namespace encoderd
