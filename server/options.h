@@ -3,23 +3,28 @@
 // Role:    options.cc is the one place that defines the server's flags; everything else takes plain
 //          values from Options. Used by main.cc after flag_parser.h has parsed the command line.
 //
-//   ParsedFlags parsed = ParseFlags(args);            // flag_parser.h
+//   ParsedFlags parsed = ParseFlags(argc, argv);      // flag_parser.h
 //   std::vector<std::string> faults = parsed.faults;
 //   Options options = ReadOptions(faults);            // adds its own; any fault: exit code 64
+//   options.workers = …;                              // what 0 stands for, once it is known
 //   LOG(INFO) << Describe(options);
 #pragma once
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "server/log.h"
 
 namespace encoderd {
 
-// "127.0.0.1:50051", "[::1]:50051", "localhost:0".
 struct ListenAddress {
+  // "127.0.0.1:50051", "[::1]:50051", "localhost:0". Errors: kInvalidArgument.
+  static absl::StatusOr<ListenAddress> Parse(std::string_view text);
+
   std::string host;  // without brackets
   int port = 0;      // 0: any free one
 
@@ -48,12 +53,19 @@ struct Options {
   absl::Duration drain_delay;
   absl::Duration drain_timeout;
   int max_connection_inflight = 0;
-  std::string isa_max;  // oneDNN's names in lower case, or "auto"
+  std::string isa_max;  // a name of engine/ops/runtime.h, or "auto"
   LogFormat log_format = LogFormat::kText;
   std::string termination_log;  // "" = none
   bool strict = false;
   bool check = false;
 };
+
+// What --help prints: usage, every flag by group with meaning, unit, range and default, and the
+// exit codes.
+std::string HelpText();
+
+// Whether --version was given; then nothing else matters.
+bool VersionAsked();
 
 // The values of the flags. Every fault of theirs, alone and together, is appended to `faults` as
 // one line that names the flag, what it expects and what it got.

@@ -1,0 +1,309 @@
+#include "server/options.h"
+
+#include <arpa/inet.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <optional>
+#include <span>
+
+#include "absl/flags/flag.h"
+#include "absl/strings/str_cat.h"
+#include "server/flag_parser.h"
+
+// ---- The flags: meaning, unit, range. FlagHelp adds the default. --------------------------------
+
+ABSL_FLAG(std::string, model_dir, "",
+          "Folder of the model to serve: config.json and safetensors weights. Required.");
+ABSL_FLAG(
+    bool, strict, false,
+    "Refuse a model whose weights file has tensors that the model does not use; else they are "
+    "listed in the log.");
+ABSL_FLAG(bool, check, false,
+          "Load the model, print what it is and what memory it takes, and exit.");
+
+ABSL_FLAG(std::string, listen, "127.0.0.1:50051",
+          "Address for gRPC, HOST:PORT. Port 0 takes any free one and logs it. 0.0.0.0 or [::] "
+          "listens on all interfaces and needs --plaintext.");
+ABSL_FLAG(std::string, metrics_listen, "127.0.0.1:9090",
+          "Address for Prometheus, HOST:PORT, path /metrics, HTTP. Port 0 takes any free one.");
+ABSL_FLAG(bool, plaintext, false,
+          "Serve without TLS on an address that is not loopback. Say so only where the network "
+          "itself is trusted.");
+ABSL_FLAG(int32_t, max_connection_inflight, 64,
+          "Calls that one connection may have in flight, so that one sender cannot own the queue. "
+          "Range: 1 to 65536.");
+
+ABSL_FLAG(int64_t, max_sequence_tokens, 0,
+          "Longest sequence, tokens. 0 = the model's own limit, or 8192 for models without one. "
+          "Range: 0 to 1048576.");
+ABSL_FLAG(int64_t, max_request_sequences, 1024, "Sequences per call. Range: 1 to 1048576.");
+ABSL_FLAG(int64_t, max_request_tokens, 65536,
+          "Tokens per call, all sequences together. Range: 1 to 16777216.");
+ABSL_FLAG(int64_t, max_response_bytes, int64_t{256} << 20,
+          "Largest answer that a call may ask for, bytes (268435456 = 256 MiB). Range: 1024 to "
+          "2147483647.");
+ABSL_FLAG(absl::Duration, default_deadline, absl::Seconds(30),
+          "Deadline of calls that come without one. Range: 1ms to 1h.");
+
+ABSL_FLAG(int64_t, max_queue_requests, 1024,
+          "Calls that may wait; one more is refused with RESOURCE_EXHAUSTED. Range: 1 to 1048576.");
+ABSL_FLAG(
+    int64_t, max_queue_tokens, 131072,
+    "Tokens that may wait; a call that would exceed it is refused with RESOURCE_EXHAUSTED. At "
+    "least --max_request_tokens. Range: 1 to 1073741824.");
+ABSL_FLAG(absl::Duration, max_queue_time, absl::Seconds(5),
+          "A call that would wait longer than this, by the tokens ahead of it and the rate of the "
+          "latest batches, is refused with RESOURCE_EXHAUSTED. Range: 1ms to 1h.");
+
+ABSL_FLAG(int32_t, workers, 0,
+          "Worker threads, each with its own batch. 0 = as many as the CPU quota, cpuset and "
+          "affinity give, rounded up. Range: 0 to 1024.");
+ABSL_FLAG(
+    int64_t, max_batch_tokens, 0,
+    "Tokens to aim at in a batch; a longer sequence runs alone. 0 = chosen at start. Range: 0 "
+    "to 1048576.");
+ABSL_FLAG(absl::Duration, max_batch_wait, absl::ZeroDuration(),
+          "How long a free worker may hold back a batch that is not full. 0 is best for CPUs: more "
+          "tokens than a few hundred make a batch slower, not cheaper. Range: 0 to 10s.");
+ABSL_FLAG(
+    std::string, isa_max, "auto",
+    "Highest instruction set to use, so that a mixed fleet computes the same bits: auto, avx2, "
+    "avx512, avx512_vnni, avx512_bf16, avx512_fp16 or amx.");
+
+ABSL_FLAG(absl::Duration, drain_delay, absl::ZeroDuration(),
+          "After SIGTERM: how long to keep serving, already NOT_SERVING, until load balancers have "
+          "noticed. Range: 0 to 10m.");
+ABSL_FLAG(absl::Duration, drain_timeout, absl::Seconds(20),
+          "After --drain_delay: how long accepted calls may take to finish. Range: 0 to 1h.");
+
+ABSL_FLAG(std::string, log_format, "text", "How log lines look: text or json. One line per event.");
+ABSL_FLAG(std::string, termination_log, "",
+          "File that the reason of a fatal end is written to as well, such as "
+          "/dev/termination-log under Kubernetes.");
+ABSL_FLAG(bool, version, false, "Print version and build id, and exit.");
+
+namespace encoderd {
+namespace {
+
+// The names that engine/ops/runtime.h knows.
+constexpr std::array kIsaNames = {"auto",        "avx2",        "avx512", "avx512_vnni",
+                                  "avx512_bf16", "avx512_fp16", "amx"};
+
+const std::vector<FlagGroup>& Groups() {
+  static const auto* const groups = new std::vector<FlagGroup>{
+      {"Model", {"model_dir", "strict", "check"}},
+      {"Addresses", {"listen", "metrics_listen", "plaintext", "max_connection_inflight"}},
+      {"Limits of a call",
+       {"max_sequence_tokens", "max_request_sequences", "max_request_tokens", "max_response_bytes",
+        "default_deadline"}},
+      {"Queue", {"max_queue_requests", "max_queue_tokens", "max_queue_time"}},
+      {"Workers and batches", {"workers", "max_batch_tokens", "max_batch_wait", "isa_max"}},
+      {"Shutdown", {"drain_delay", "drain_timeout"}},
+      {"Log", {"log_format", "termination_log", "version"}}};
+  return *groups;
+}
+
+// Collects faults, each as one line that names the flag.
+class Checker {
+ public:
+  explicit Checker(std::vector<std::string>& faults) : faults_(faults) {}
+
+  void Fault(std::string_view flag, std::string_view expected, std::string_view got) {
+    faults_.push_back(absl::StrCat("--", std::string(flag), ": expected ", std::string(expected),
+                                   ", got ", std::string(got)));
+  }
+
+  void Range(std::string_view flag, int64_t value, int64_t least, int64_t most) {
+    if (value < least || value > most) {
+      Fault(flag, absl::StrCat(least, " to ", most), absl::StrCat(value));
+    }
+  }
+
+  void Range(std::string_view flag, absl::Duration value, absl::Duration least,
+             absl::Duration most) {
+    if (value < least || value > most) {
+      Fault(flag, absl::StrCat(absl::FormatDuration(least), " to ", absl::FormatDuration(most)),
+            absl::FormatDuration(value));
+    }
+  }
+
+  // An address that listens nowhere, if it cannot be read.
+  ListenAddress Address(std::string_view flag, const std::string& text) {
+    auto address = ListenAddress::Parse(text);
+    if (address.ok()) return *std::move(address);
+    Fault(flag, std::string(address.status().message()), LogValue(text));
+    return {};
+  }
+
+ private:
+  std::vector<std::string>& faults_;
+};
+
+void CheckRanges(const Options& options, Checker& check) {
+  check.Range("max_connection_inflight", options.max_connection_inflight, 1, 65536);
+  check.Range("max_sequence_tokens", options.max_sequence_tokens, 0, 1 << 20);
+  check.Range("max_request_sequences", options.max_request_sequences, 1, 1 << 20);
+  check.Range("max_request_tokens", options.max_request_tokens, 1, 1 << 24);
+  check.Range("max_response_bytes", options.max_response_bytes, 1024, 2147483647);  // gRPC's most
+  check.Range("default_deadline", options.default_deadline, absl::Milliseconds(1), absl::Hours(1));
+  check.Range("max_queue_requests", options.max_queue_requests, 1, 1 << 20);
+  check.Range("max_queue_tokens", options.max_queue_tokens, 1, 1 << 30);
+  check.Range("max_queue_time", options.max_queue_time, absl::Milliseconds(1), absl::Hours(1));
+  check.Range("workers", options.workers, 0, 1024);
+  check.Range("max_batch_tokens", options.max_batch_tokens, 0, 1 << 20);
+  check.Range("max_batch_wait", options.max_batch_wait, absl::ZeroDuration(), absl::Seconds(10));
+  check.Range("drain_delay", options.drain_delay, absl::ZeroDuration(), absl::Minutes(10));
+  check.Range("drain_timeout", options.drain_timeout, absl::ZeroDuration(), absl::Hours(1));
+}
+
+void CheckTogether(const Options& options, Checker& check) {
+  // Else a legal call could find no room in an empty queue.
+  if (options.max_request_tokens > options.max_queue_tokens) {
+    check.Fault("max_queue_tokens",
+                absl::StrCat("at least --max_request_tokens (", options.max_request_tokens, ")"),
+                absl::StrCat(options.max_queue_tokens));
+  }
+  if (options.max_sequence_tokens > options.max_request_tokens) {
+    check.Fault("max_sequence_tokens",
+                absl::StrCat("at most --max_request_tokens (", options.max_request_tokens, ")"),
+                absl::StrCat(options.max_sequence_tokens));
+  }
+  if (!options.listen.host.empty() && !options.listen.IsLoopback() && !options.plaintext) {
+    check.Fault("listen", "a loopback address, or --plaintext to serve without TLS",
+                options.listen.ToString());
+  }
+  if (options.listen.port != 0 && options.listen.ToString() == options.metrics_listen.ToString()) {
+    check.Fault("metrics_listen", "another address than --listen",
+                options.metrics_listen.ToString());
+  }
+}
+
+}  // namespace
+
+// ---- Addresses ----------------------------------------------------------------------------------
+
+absl::StatusOr<ListenAddress> ListenAddress::Parse(std::string_view text) {
+  const absl::Status expected =
+      absl::InvalidArgumentError("HOST:PORT such as 127.0.0.1:50051, [::1]:50051 or localhost:0");
+  const size_t colon = text.rfind(':');
+  if (colon == std::string_view::npos) return expected;
+
+  ListenAddress address;
+  std::string_view port = text.substr(colon + 1);
+  const auto [end, error] = std::from_chars(port.data(), port.data() + port.size(), address.port);
+  if (error != std::errc() || end != port.data() + port.size()) return expected;
+  if (address.port < 0 || address.port > 65535) return expected;
+
+  std::string_view host = text.substr(0, colon);
+  if (host.starts_with('[') && host.ends_with(']')) {
+    address.host = host.substr(1, host.size() - 2);
+    in6_addr bytes;
+    if (inet_pton(AF_INET6, address.host.c_str(), &bytes) != 1) return expected;
+    return address;
+  }
+  // A name, or an IPv4 address if it has nothing but digits and dots.
+  address.host = host;
+  const auto only = [host](std::string_view set) {
+    return host.find_first_not_of(set) == std::string_view::npos;
+  };
+  in_addr bytes;
+  if (only("0123456789.") && inet_pton(AF_INET, address.host.c_str(), &bytes) != 1) return expected;
+  if (!only("0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-_")) return expected;
+  return address;
+}
+
+std::string ListenAddress::ToString() const {
+  return host.find(':') == std::string::npos ? absl::StrCat(host, ":", port)
+                                             : absl::StrCat("[", host, "]:", port);
+}
+
+bool ListenAddress::IsLoopback() const {
+  in_addr v4;
+  if (inet_pton(AF_INET, host.c_str(), &v4) == 1) return (ntohl(v4.s_addr) >> 24) == 127;
+  in6_addr v6;
+  if (inet_pton(AF_INET6, host.c_str(), &v6) == 1) return IN6_IS_ADDR_LOOPBACK(&v6) != 0;
+  return host == "localhost";
+}
+
+// ---- Flags → Options ----------------------------------------------------------------------------
+
+Options ReadOptions(std::vector<std::string>& faults) {
+  Checker check(faults);
+  Options options = {
+      .model_dir = absl::GetFlag(FLAGS_model_dir),
+      .listen = check.Address("listen", absl::GetFlag(FLAGS_listen)),
+      .metrics_listen = check.Address("metrics_listen", absl::GetFlag(FLAGS_metrics_listen)),
+      .plaintext = absl::GetFlag(FLAGS_plaintext),
+      .workers = absl::GetFlag(FLAGS_workers),
+      .max_sequence_tokens = absl::GetFlag(FLAGS_max_sequence_tokens),
+      .max_request_sequences = absl::GetFlag(FLAGS_max_request_sequences),
+      .max_request_tokens = absl::GetFlag(FLAGS_max_request_tokens),
+      .max_response_bytes = absl::GetFlag(FLAGS_max_response_bytes),
+      .max_queue_requests = absl::GetFlag(FLAGS_max_queue_requests),
+      .max_queue_tokens = absl::GetFlag(FLAGS_max_queue_tokens),
+      .max_queue_time = absl::GetFlag(FLAGS_max_queue_time),
+      .max_batch_tokens = absl::GetFlag(FLAGS_max_batch_tokens),
+      .max_batch_wait = absl::GetFlag(FLAGS_max_batch_wait),
+      .default_deadline = absl::GetFlag(FLAGS_default_deadline),
+      .drain_delay = absl::GetFlag(FLAGS_drain_delay),
+      .drain_timeout = absl::GetFlag(FLAGS_drain_timeout),
+      .max_connection_inflight = absl::GetFlag(FLAGS_max_connection_inflight),
+      .isa_max = absl::GetFlag(FLAGS_isa_max),
+      .termination_log = absl::GetFlag(FLAGS_termination_log),
+      .strict = absl::GetFlag(FLAGS_strict),
+      .check = absl::GetFlag(FLAGS_check)};
+  if (options.model_dir.empty()) check.Fault("model_dir", "the folder of a model", "none");
+  if (std::ranges::find(kIsaNames, options.isa_max) == kIsaNames.end()) {
+    check.Fault("isa_max", "auto, avx2, avx512, avx512_vnni, avx512_bf16, avx512_fp16 or amx",
+                LogValue(options.isa_max));
+  }
+  const std::string format = absl::GetFlag(FLAGS_log_format);
+  if (format == "json") {
+    options.log_format = LogFormat::kJson;
+  } else if (format != "text") {
+    check.Fault("log_format", "text or json", LogValue(format));
+  }
+  CheckRanges(options, check);
+  CheckTogether(options, check);
+  return options;
+}
+
+std::string Describe(const Options& options) {
+  const auto bool_name = [](bool value) { return value ? "true" : "false"; };
+  return absl::StrCat(
+      "model_dir=", LogValue(options.model_dir), " strict=", bool_name(options.strict),
+      " listen=", options.listen.ToString(), " metrics_listen=", options.metrics_listen.ToString(),
+      " plaintext=", bool_name(options.plaintext),
+      " max_connection_inflight=", options.max_connection_inflight,
+      " max_sequence_tokens=", options.max_sequence_tokens,
+      " max_request_sequences=", options.max_request_sequences,
+      " max_request_tokens=", options.max_request_tokens,
+      " max_response_bytes=", options.max_response_bytes,
+      " default_deadline=", absl::FormatDuration(options.default_deadline),
+      " max_queue_requests=", options.max_queue_requests,
+      " max_queue_tokens=", options.max_queue_tokens,
+      " max_queue_time=", absl::FormatDuration(options.max_queue_time),
+      " workers=", options.workers, " max_batch_tokens=", options.max_batch_tokens,
+      " max_batch_wait=", absl::FormatDuration(options.max_batch_wait),
+      " isa_max=", options.isa_max, " drain_delay=", absl::FormatDuration(options.drain_delay),
+      " drain_timeout=", absl::FormatDuration(options.drain_timeout),
+      " log_format=", options.log_format == LogFormat::kJson ? "json" : "text",
+      " termination_log=", LogValue(options.termination_log));
+}
+
+std::string HelpText() {
+  return absl::StrCat(
+      "encoderd serves one transformer encoder over gRPC.\n\n"
+      "usage: encoderd --model_dir=FOLDER [--FLAG=VALUE]...\n\n",
+      FlagHelp(Groups()),
+      "\n"
+      "Flags may also stand in files, one a line (--flagfile=FILE), or in environment variables\n"
+      "FLAGS_name (--fromenv=name,name). Durations are written as 200ms, 5s or 1m30s.\n\n"
+      "Exit codes: 0 done; 64 flags; 65 model; 69 address taken; 70 internal.\n");
+}
+
+bool VersionAsked() { return absl::GetFlag(FLAGS_version); }
+
+}  // namespace encoderd

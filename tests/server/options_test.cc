@@ -1,0 +1,189 @@
+// Goal: the server starts with exactly what its flags say, or says everything that is wrong.
+// Method: command lines through the parser into Options.
+#include "server/options.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <regex>
+
+#include "absl/flags/reflection.h"
+#include "absl/status/status_matchers.h"
+#include "server/flag_parser.h"
+
+namespace encoderd {
+namespace {
+
+using ::absl_testing::StatusIs;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+class OptionsTest : public ::testing::Test {
+ protected:
+  Options Read(std::vector<const char*> arguments) {
+    arguments.insert(arguments.begin(), "encoderd");
+    const ParsedFlags parsed = ParseFlags(static_cast<int>(arguments.size()), arguments.data());
+    faults_ = parsed.faults;
+    return ReadOptions(faults_);
+  }
+
+  std::vector<std::string> faults_;
+  absl::FlagSaver saver_;
+};
+
+TEST_F(OptionsTest, HasTheDocumentedDefaults) {
+  const Options options = Read({"--model_dir=/m"});
+  EXPECT_THAT(faults_, IsEmpty());
+  EXPECT_EQ(Describe(options),
+            "model_dir=/m strict=false listen=127.0.0.1:50051 metrics_listen=127.0.0.1:9090 "
+            "plaintext=false max_connection_inflight=64 max_sequence_tokens=0 "
+            "max_request_sequences=1024 max_request_tokens=65536 max_response_bytes=268435456 "
+            "default_deadline=30s max_queue_requests=1024 max_queue_tokens=131072 "
+            "max_queue_time=5s workers=0 max_batch_tokens=0 max_batch_wait=0 isa_max=auto "
+            "drain_delay=0 drain_timeout=20s log_format=text termination_log=\"\"");
+}
+
+TEST_F(OptionsTest, TakesEveryFlagIntoItsOwnMember) {
+  const Options options = Read({"--model_dir=/m n",
+                                "--strict",
+                                "--check",
+                                "--listen=0.0.0.0:1",
+                                "--plaintext",
+                                "--metrics_listen=[::1]:2",
+                                "--max_connection_inflight=3",
+                                "--max_sequence_tokens=4",
+                                "--max_request_sequences=5",
+                                "--max_request_tokens=6",
+                                "--max_response_bytes=7000",
+                                "--default_deadline=8s",
+                                "--max_queue_requests=9",
+                                "--max_queue_tokens=10",
+                                "--max_queue_time=11s",
+                                "--workers=12",
+                                "--max_batch_tokens=13",
+                                "--max_batch_wait=1ms",
+                                "--isa_max=avx2",
+                                "--drain_delay=14s",
+                                "--drain_timeout=15s",
+                                "--log_format=json",
+                                "--termination_log=/t"});
+  EXPECT_THAT(faults_, IsEmpty());
+  EXPECT_TRUE(options.check);
+  EXPECT_EQ(options.log_format, LogFormat::kJson);
+  EXPECT_EQ(Describe(options),
+            "model_dir=\"/m n\" strict=true listen=0.0.0.0:1 metrics_listen=[::1]:2 "
+            "plaintext=true max_connection_inflight=3 max_sequence_tokens=4 "
+            "max_request_sequences=5 max_request_tokens=6 max_response_bytes=7000 "
+            "default_deadline=8s max_queue_requests=9 max_queue_tokens=10 max_queue_time=11s "
+            "workers=12 max_batch_tokens=13 max_batch_wait=1ms isa_max=avx2 drain_delay=14s "
+            "drain_timeout=15s log_format=json termination_log=/t");
+}
+
+TEST_F(OptionsTest, ReportsAllFaultsAtOnce) {
+  Read({"--listen=here", "--metrics_listen=:1", "--workers=-1", "--max_queue_time=inf",
+        "--log_format=xml", "--isa_max=sse9", "--wrokers=2", "--drain_timeout=5"});
+  EXPECT_THAT(
+      faults_,
+      ElementsAre(
+          "--wrokers: no such flag; did you mean --workers?",
+          "--drain_timeout: expected a duration such as 200ms or 5s, got \"5\"",
+          "--listen: expected HOST:PORT such as 127.0.0.1:50051, [::1]:50051 or localhost:0, got "
+          "here",
+          HasSubstr("--metrics_listen: expected HOST:PORT"),
+          "--model_dir: expected the folder of a model, got none",
+          "--isa_max: expected auto, avx2, avx512, avx512_vnni, avx512_bf16, avx512_fp16 or amx, "
+          "got sse9",
+          "--log_format: expected text or json, got xml",
+          "--max_queue_time: expected 1ms to 1h, got inf",
+          "--workers: expected 0 to 1024, got -1"));
+}
+
+TEST_F(OptionsTest, RefusesEveryNumberOutsideItsRange) {
+  Read({"--model_dir=/m", "--max_connection_inflight=0", "--max_sequence_tokens=-1",
+        "--max_request_sequences=0", "--max_request_tokens=0", "--max_response_bytes=1023",
+        "--default_deadline=0", "--max_queue_requests=0", "--max_queue_tokens=0",
+        "--max_queue_time=0", "--workers=1025", "--max_batch_tokens=-1", "--max_batch_wait=11s",
+        "--drain_delay=-1s", "--drain_timeout=61m"});
+  EXPECT_EQ(faults_.size(), 14) << ::testing::PrintToString(faults_);
+  for (const std::string& fault : faults_) EXPECT_THAT(fault, HasSubstr(": expected "));
+}
+
+TEST_F(OptionsTest, RefusesAQueueThatALegalCallCannotEnter) {
+  Read({"--model_dir=/m", "--max_queue_tokens=1000"});
+  EXPECT_THAT(faults_, ElementsAre("--max_queue_tokens: expected at least --max_request_tokens "
+                                   "(65536), got 1000"));
+  Read({"--model_dir=/m", "--max_queue_tokens=65536"});
+  EXPECT_THAT(faults_, IsEmpty());
+}
+
+TEST_F(OptionsTest, RefusesASequenceThatNoCallCanCarry) {
+  Read({"--model_dir=/m", "--max_sequence_tokens=65537"});
+  EXPECT_THAT(faults_, ElementsAre(HasSubstr("--max_sequence_tokens: expected at most")));
+}
+
+TEST_F(OptionsTest, ServesWithoutTlsOnlyOnLoopbackOrWhenToldTo) {
+  Read({"--model_dir=/m", "--listen=0.0.0.0:50051"});
+  EXPECT_THAT(faults_, ElementsAre(HasSubstr("--plaintext")));
+  Read({"--model_dir=/m", "--listen=0.0.0.0:50051", "--plaintext"});
+  EXPECT_THAT(faults_, IsEmpty());
+}
+
+TEST_F(OptionsTest, RefusesTheSameAddressTwice) {
+  Read({"--model_dir=/m", "--listen=127.0.0.1:1", "--metrics_listen=127.0.0.1:1"});
+  EXPECT_THAT(faults_, ElementsAre(HasSubstr("another address than --listen")));
+  Read({"--model_dir=/m", "--listen=127.0.0.1:0", "--metrics_listen=127.0.0.1:0"});
+  EXPECT_THAT(faults_, IsEmpty());
+}
+
+TEST_F(OptionsTest, NoticesVersion) {
+  EXPECT_FALSE(VersionAsked());
+  Read({"--version"});
+  EXPECT_TRUE(VersionAsked());
+}
+
+TEST(ListenAddressTest, ReadsAndWritesAddresses) {
+  for (const char* text :
+       {"127.0.0.1:50051", "0.0.0.0:0", "[::]:65535", "[::1]:1", "localhost:0", "a-b.c:9"}) {
+    const auto address = ListenAddress::Parse(text);
+    ASSERT_TRUE(address.ok()) << text;
+    EXPECT_EQ(address->ToString(), text);
+  }
+}
+
+TEST(ListenAddressTest, RefusesWhatIsNone) {
+  for (const char* text :
+       {"", ":", "host", "host:", ":1", "host:x", "host:1x", "host:-1", "host:65536", "::1:50051",
+        "[::1]", "[host]:1", "256.0.0.1:1", "1.2.3:1", "a b:1", "unix:/tmp/s"}) {
+    EXPECT_THAT(ListenAddress::Parse(text), StatusIs(absl::StatusCode::kInvalidArgument)) << text;
+  }
+}
+
+TEST(ListenAddressTest, KnowsLoopback) {
+  for (const char* text : {"127.0.0.1:1", "127.9.9.9:1", "[::1]:1", "localhost:1"}) {
+    EXPECT_TRUE(ListenAddress::Parse(text)->IsLoopback()) << text;
+  }
+  for (const char* text : {"0.0.0.0:1", "[::]:1", "10.0.0.1:1", "127.example.com:1"}) {
+    EXPECT_FALSE(ListenAddress::Parse(text)->IsLoopback()) << text;
+  }
+}
+
+TEST(HelpTextTest, ExplainsEveryMemberOfOptionsWithRangeAndDefault) {
+  const std::string help = HelpText();
+  for (const char* flag : {"model_dir", "strict", "check", "version", "termination_log"}) {
+    EXPECT_THAT(help, HasSubstr(std::string("--") + flag + " (default: "));
+  }
+  // Every name in the start-up line is a flag of the help.
+  const std::string line = Describe({});
+  const std::regex name("([a-z_]+)=");
+  for (auto match = std::sregex_iterator(line.begin(), line.end(), name);
+       match != std::sregex_iterator(); ++match) {
+    EXPECT_THAT(help, HasSubstr("--" + match->str(1) + " (default: "));
+  }
+  // Every limit has its range.
+  const std::regex limit("--max_[a-z_]+ \\(default: [^)]*\\)\n(?:(?!\n  --)[^])*?Range:");
+  EXPECT_EQ(std::distance(std::sregex_iterator(help.begin(), help.end(), limit), {}), 10);
+}
+
+}  // namespace
+}  // namespace encoderd
