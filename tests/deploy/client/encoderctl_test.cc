@@ -1,0 +1,351 @@
+// Goal: every command of encoderctl, from the words typed to what is printed and the exit code.
+// Method: the whole program in this process, against a server in this process that keeps what it
+// was asked and answers what it is told.
+#include <gmock/gmock.h>
+#include <grpcpp/grpcpp.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <filesystem>
+#include <functional>
+#include <future>
+#include <nlohmann/json.hpp>
+#include <numeric>
+#include <sstream>
+
+#include "absl/flags/reflection.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "deploy/client/command.h"
+#include "encoderd/v1/encoder.grpc.pb.h"
+#include "google/rpc/error_details.pb.h"
+#include "google/rpc/status.pb.h"
+#include "grpc/health/v1/health.grpc.pb.h"
+
+namespace encoderd::client {
+namespace {
+
+using ::grpc::health::v1::HealthCheckRequest;
+using ::grpc::health::v1::HealthCheckResponse;
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+
+v1::Tensor Counting(std::vector<int64_t> shape) {
+  int64_t elements = 1;
+  for (const int64_t length : shape) elements *= length;
+  std::vector<float> values(static_cast<size_t>(elements));
+  std::iota(values.begin(), values.end(), 0.25f);
+  v1::Tensor tensor;
+  tensor.set_dtype(v1::DATA_TYPE_FP32);
+  tensor.mutable_shape()->Assign(shape.begin(), shape.end());
+  tensor.set_data(values.data(), values.size() * sizeof(float));
+  return tensor;
+}
+
+class FakeEncoder final : public v1::EncoderService::Service {
+ public:
+  std::function<grpc::Status(const v1::EncodeRequest&, v1::EncodeResponse&)> encode;
+  v1::GetModelResponse model;
+  v1::EncodeRequest request;  // the last one
+
+ private:
+  grpc::Status Encode(grpc::ServerContext*, const v1::EncodeRequest* got,
+                      v1::EncodeResponse* response) override {
+    request = *got;
+    return encode(*got, *response);
+  }
+  grpc::Status GetModel(grpc::ServerContext*, const v1::GetModelRequest*,
+                        v1::GetModelResponse* response) override {
+    *response = model;
+    return grpc::Status::OK;
+  }
+};
+
+class FakeHealth final : public grpc::health::v1::Health::Service {
+ public:
+  HealthCheckResponse::ServingStatus status = HealthCheckResponse::SERVING;
+  std::vector<HealthCheckResponse::ServingStatus> watched;
+  std::string service;
+
+ private:
+  grpc::Status Check(grpc::ServerContext*, const HealthCheckRequest* request,
+                     HealthCheckResponse* response) override {
+    service = request->service();
+    if (service == "unknown") return {grpc::StatusCode::NOT_FOUND, "no such service"};
+    response->set_status(status);
+    return grpc::Status::OK;
+  }
+  grpc::Status Watch(grpc::ServerContext* context, const HealthCheckRequest*,
+                     grpc::ServerWriter<HealthCheckResponse>* writer) override {
+    for (const HealthCheckResponse::ServingStatus next : watched) {
+      HealthCheckResponse response;
+      response.set_status(next);
+      writer->Write(response);
+    }
+    // A watch ends when the caller goes; the deadline of the tests is the bound.
+    std::promise<void> never;
+    const std::future<void> silence = never.get_future();
+    while (!context->IsCancelled()) silence.wait_for(std::chrono::milliseconds(1));
+    return grpc::Status::OK;
+  }
+};
+
+struct Result {
+  ExitCode code;
+  std::string out;
+  std::string err;
+};
+
+class EncoderctlTest : public testing::Test {
+ protected:
+  EncoderctlTest() {
+    grpc::ServerBuilder builder;
+    builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port_);
+    builder.RegisterService(&encoder_);
+    builder.RegisterService(&health_);
+    server_ = builder.BuildAndStart();
+    encoder_.model.set_name("tiny");
+    encoder_.model.set_max_sequence_tokens(512);
+    encoder_.model.add_outputs("pooled");
+    encoder_.model.add_outputs("logits");
+    encoder_.encode = [](const v1::EncodeRequest&, v1::EncodeResponse& response) {
+      response.add_token_offsets(0);
+      return grpc::Status::OK;
+    };
+  }
+  ~EncoderctlTest() override { server_->Shutdown(); }
+
+  // Runs the program with the server's address.
+  Result Run(std::vector<std::string> arguments, const std::string& input = "") {
+    arguments.push_back(absl::StrCat("--address=127.0.0.1:", port_));
+    return RunWithoutServer(arguments, input);
+  }
+
+  static Result RunWithoutServer(const std::vector<std::string>& arguments,
+                                 const std::string& input = "") {
+    const absl::FlagSaver saver;  // a run leaves no flag behind for the next
+    std::istringstream in(input);
+    std::ostringstream out;
+    std::ostringstream err;
+    const ExitCode code = RunEncoderctl(arguments, {.in = in, .out = out, .err = err});
+    return {code, out.str(), err.str()};
+  }
+
+  int port_ = 0;
+  FakeEncoder encoder_;
+  FakeHealth health_;
+  std::unique_ptr<grpc::Server> server_;
+};
+
+TEST_F(EncoderctlTest, ExplainsItselfAndEveryCommand) {
+  const Result overview = RunWithoutServer({"--help"});
+  EXPECT_EQ(overview.code, kExitOk);
+  for (const char* name : {"info", "encode", "attention", "health"}) {
+    EXPECT_THAT(overview.out, HasSubstr(absl::StrCat("\n  ", name)));
+    const Result help = RunWithoutServer({name, "--help"});
+    EXPECT_EQ(help.code, kExitOk);
+    EXPECT_THAT(help.out, AllOf(HasSubstr(absl::StrCat("usage: encoderctl ", name)),
+                                HasSubstr(absl::StrCat("\n  encoderctl ", name)),
+                                HasSubstr("--address"), HasSubstr("Exit codes")));
+    for (const absl::string_view line : absl::StrSplit(help.out, '\n')) {
+      EXPECT_LE(line.size(), 102u) << line;  // bytes: an ellipsis has three
+    }
+  }
+}
+
+TEST_F(EncoderctlTest, RefusesCommandLinesItDoesNotUnderstand) {
+  const std::pair<std::vector<std::string>, const char*> lines[] = {
+      {{}, "expected a command"},
+      {{"embed"}, "got embed"},
+      {{"info", "--no_such_flag"}, "no_such_flag"},
+      {{"info", "--one_hot=3"}, "--one_hot: not a flag of info"},
+      {{"info", "extra"}, "expected no argument, got extra"},
+      {{"health", "a", "b"}, "at most one service"},
+      {{"encode", "1", "--timeout=0s"}, "--timeout: expected more than 0"},
+      {{"encode", "1", "--timeout=soon"}, "timeout"},
+      {{"encode", "1", "--max_response_bytes=0"}, "--max_response_bytes: expected 1.."},
+      {{"encode", "1", "--values=-1"}, "--values"},
+      {{"encode", "1", "--one_hot=-1"}, "--one_hot"},
+      {{"encode", "x"}, "sequence 0: expected token ids"},
+      {{"attention", "1", "2"}, "expected one sequence, got 2"},
+      {{"attention", "1", "--labels=a", "--vocab=b"}, "expected one of them"},
+  };
+  for (const auto& [arguments, message] : lines) {
+    const Result result = RunWithoutServer(arguments);
+    EXPECT_EQ(result.code, kExitUsage) << message;
+    EXPECT_THAT(result.err, HasSubstr(message));
+    EXPECT_THAT(result.out, IsEmpty());
+  }
+}
+
+TEST_F(EncoderctlTest, ReportsEveryFaultOfACommandLine) {
+  const Result result = RunWithoutServer({"info", "--bad_a", "--bad_b", "--values=3"});
+  EXPECT_THAT(result.err, AllOf(HasSubstr("bad_a"), HasSubstr("bad_b"), HasSubstr("--values")));
+}
+
+TEST_F(EncoderctlTest, PrintsTheModel) {
+  const Result text = Run({"info"});
+  EXPECT_EQ(text.code, kExitOk) << text.err;
+  EXPECT_THAT(text.out, AllOf(HasSubstr("tiny"), HasSubstr("pooled, logits"), HasSubstr("512")));
+  const auto json = nlohmann::json::parse(Run({"info", "--json"}).out);
+  EXPECT_EQ(json["name"], "tiny");
+  EXPECT_EQ(json["outputs"], nlohmann::json({"pooled", "logits"}));
+  EXPECT_EQ(static_cast<int>(json.size()), v1::GetModelResponse::descriptor()->field_count());
+}
+
+TEST_F(EncoderctlTest, SendsWhatWasTyped) {
+  Run({"encode", "1,2", "[3]", "--logits", "--pooled=mean", "--bulk", "--request_id=r", "--model=m",
+       "--max_response_bytes=1000"});
+  const v1::EncodeRequest& request = encoder_.request;
+  ASSERT_EQ(request.sequences_size(), 2);
+  EXPECT_THAT(request.sequences(0).input_ids(), ElementsAre(1, 2));
+  EXPECT_THAT(request.sequences(1).input_ids(), ElementsAre(3));
+  EXPECT_TRUE(request.outputs().logits());
+  EXPECT_EQ(request.outputs().pooled(0).kind(), v1::POOLING_MEAN);
+  EXPECT_EQ(request.priority(), v1::PRIORITY_BULK);
+  EXPECT_EQ(request.request_id(), "r");
+  EXPECT_EQ(request.model(), "m");
+  EXPECT_EQ(request.max_response_bytes(), 1000u);
+
+  Run({"encode", "--logits", "--one_hot=4"}, "3 0\n");
+  EXPECT_THAT(encoder_.request.sequences(0).inputs_embeds().shape(), ElementsAre(2, 4));
+  EXPECT_THAT(encoder_.request.sequences(0).input_ids(), IsEmpty());
+}
+
+TEST_F(EncoderctlTest, PrintsAnswersForPeopleAndForPrograms) {
+  encoder_.encode = [](const v1::EncodeRequest&, v1::EncodeResponse& response) {
+    for (const uint32_t offset : {0, 2, 3}) response.add_token_offsets(offset);
+    *response.mutable_last_hidden_state() = Counting({3, 8});
+    *response.add_pooled() = Counting({2, 4});
+    response.set_numerics_id("numerics\x1b");
+    response.mutable_timing()->set_compute_us(1500);
+    return grpc::Status::OK;
+  };
+  const Result text = Run({"encode", "1 2", "3", "--last_hidden_state", "--values=2"});
+  EXPECT_EQ(text.code, kExitOk) << text.err;
+  EXPECT_THAT(text.out, AllOf(HasSubstr("2 sequences, 3 tokens"), HasSubstr("compute 1.50 ms"),
+                              HasSubstr("last_hidden_state  FP32 [3, 8]\n"
+                                        "  sequence 0, 2 tokens:   0.25000   1.25000 …\n"
+                                        "  sequence 1, 1 token:  16.25000  17.25000 …\n"),
+                              HasSubstr("pooled[0]  FP32 [2, 4]\n  row 0:"),
+                              HasSubstr("numerics\\033"), Not(HasSubstr("\x1b"))));
+  const auto json = nlohmann::json::parse(Run({"encode", "1 2", "3", "--logits", "--json"}).out);
+  EXPECT_EQ(json["token_offsets"], nlohmann::json({0, 2, 3}));
+  EXPECT_EQ(json["last_hidden_state"]["shape"], nlohmann::json({3, 8}));
+  EXPECT_EQ(json["last_hidden_state"]["data"][23], 23.25);
+  EXPECT_EQ(json["timing"]["compute_us"], 1500);
+  EXPECT_FALSE(json.contains("logits"));
+}
+
+TEST_F(EncoderctlTest, RefusesAnswersThatContradictThemselves) {
+  encoder_.encode = [](const v1::EncodeRequest&, v1::EncodeResponse& response) {
+    response.add_token_offsets(0);
+    *response.mutable_logits() = Counting({2, 2});
+    response.mutable_logits()->set_shape(0, int64_t{1} << 62);
+    return grpc::Status::OK;
+  };
+  const Result result = Run({"encode", "1", "--logits"});
+  EXPECT_EQ(result.code, kExitInternal);
+  EXPECT_THAT(result.err, HasSubstr("logits: expected data of shape"));
+}
+
+TEST_F(EncoderctlTest, ExplainsRefusals) {
+  encoder_.encode = [](const v1::EncodeRequest&, v1::EncodeResponse&) {
+    google::rpc::BadRequest bad;
+    auto& violation = *bad.add_field_violations();
+    violation.set_field("sequences[0].input_ids[0]");
+    violation.set_description("expected 0..9, got 10");
+    google::rpc::Status status;
+    status.add_details()->PackFrom(bad);
+    return grpc::Status(grpc::StatusCode::INVALID_ARGUMENT, "1 fault", status.SerializeAsString());
+  };
+  const Result result = Run({"encode", "10", "--logits"});
+  EXPECT_EQ(result.code, kExitUsage);
+  EXPECT_THAT(result.err, AllOf(HasSubstr("encoderctl encode: INVALID_ARGUMENT: 1 fault"),
+                                HasSubstr("sequences[0].input_ids[0]: expected 0..9, got 10"),
+                                HasSubstr("next: ")));
+}
+
+TEST_F(EncoderctlTest, GivesUpAtTheTimeout) {
+  std::promise<void> release;
+  encoder_.encode = [&](const v1::EncodeRequest&, v1::EncodeResponse&) {
+    release.get_future().wait();
+    return grpc::Status::OK;
+  };
+  const Result result = Run({"encode", "1", "--logits", "--timeout=50ms"});
+  release.set_value();
+  EXPECT_EQ(result.code, kExitTryAgain);
+  EXPECT_THAT(result.err, HasSubstr("--timeout"));
+}
+
+TEST_F(EncoderctlTest, SaysThatNobodyListens) {
+  server_->Shutdown();
+  const Result result = Run({"info"});
+  EXPECT_EQ(result.code, kExitUnavailable);
+  EXPECT_THAT(result.err, HasSubstr(absl::StrCat("is encoderd running at 127.0.0.1:", port_)));
+}
+
+TEST_F(EncoderctlTest, DrawsTheMapsOfASequence) {
+  encoder_.encode = [](const v1::EncodeRequest& request, v1::EncodeResponse& response) {
+    response.add_token_offsets(0);
+    response.add_token_offsets(3);
+    for (const int32_t layer : request.outputs().attentions().layers()) {
+      v1::AttentionMap& map = *response.add_attentions();
+      map.set_layer(layer);
+      map.add_heads(0);
+      map.add_heads(1);
+      *map.mutable_tensor() = Counting({2, 3, 3});
+    }
+    return grpc::Status::OK;
+  };
+  const std::string path = testing::TempDir() + "/maps.png";
+  const Result result =
+      Run({"attention", "3,1,2", "--one_hot=4", "--layers=0,1", "--output=" + path});
+  EXPECT_EQ(result.code, kExitOk) << result.err;
+  EXPECT_THAT(result.out, HasSubstr("4 maps of 3 x 3"));
+  EXPECT_THAT(encoder_.request.sequences(0).inputs_embeds().shape(), ElementsAre(3, 4));
+  EXPECT_GT(std::filesystem::file_size(path), 1000u);
+
+  const Result nowhere =
+      Run({"attention", "3,1,2", "--layers=0", "--output=/no/such/folder/maps.png"});
+  EXPECT_EQ(nowhere.code, kExitCannotWrite);
+}
+
+TEST_F(EncoderctlTest, RefusesMapsThatDoNotBelongToTheSequence) {
+  encoder_.encode = [](const v1::EncodeRequest&, v1::EncodeResponse& response) {
+    response.add_token_offsets(0);
+    response.add_token_offsets(2);
+    v1::AttentionMap& map = *response.add_attentions();
+    map.add_heads(0);
+    map.add_query_rows(7);
+    *map.mutable_tensor() = Counting({1, 1, 2});
+    return grpc::Status::OK;
+  };
+  EXPECT_EQ(Run({"attention", "1,2,3"}).code, kExitInternal);  // 2 tokens in the answer
+  EXPECT_EQ(Run({"attention", "1,2"}).code, kExitInternal);    // row 7 of 2
+}
+
+TEST_F(EncoderctlTest, TellsHealthByItsExitCode) {
+  EXPECT_EQ(Run({"health"}).code, kExitOk);
+  EXPECT_THAT(health_.service, IsEmpty());
+  EXPECT_EQ(Run({"health", "liveness"}).out, "SERVING\n");
+  EXPECT_EQ(health_.service, "liveness");
+  health_.status = HealthCheckResponse::NOT_SERVING;
+  const Result draining = Run({"health"});
+  EXPECT_EQ(draining.code, kExitNotServing);
+  EXPECT_EQ(draining.out, "NOT_SERVING\n");
+  EXPECT_EQ(Run({"health", "unknown"}).code, kExitUsage);
+}
+
+TEST_F(EncoderctlTest, WaitsForHealth) {
+  health_.watched = {HealthCheckResponse::NOT_SERVING, HealthCheckResponse::SERVING};
+  EXPECT_EQ(Run({"health", "--wait=20s"}).code, kExitOk);
+  health_.watched = {HealthCheckResponse::NOT_SERVING};
+  EXPECT_EQ(Run({"health", "--wait=50ms"}).code, kExitTryAgain);
+}
+
+}  // namespace
+}  // namespace encoderd::client
