@@ -106,7 +106,17 @@ absl::Status Connection::WaitUntilServing(const std::string& service, absl::Dura
       return absl::OkStatus();
     }
   }
-  return FailureFromRpc(watch->Finish(), address_);
+  const grpc::Status status = watch->Finish();
+  if (status.ok()) {
+    return absl::UnavailableError(
+        absl::StrCat("expected SERVING at ", address_, ", got the end of the watch"));
+  }
+  if (status.error_code() != grpc::StatusCode::DEADLINE_EXCEEDED) {
+    return FailureFromRpc(status, address_);
+  }
+  return absl::DeadlineExceededError(
+      absl::StrCat("expected SERVING at ", address_, " within ", absl::FormatDuration(limit),
+                   "\nnext: the server's log says what it waits for"));
 }
 
 }  // namespace encoderd::client

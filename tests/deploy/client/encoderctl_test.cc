@@ -68,6 +68,7 @@ class FakeHealth final : public grpc::health::v1::Health::Service {
  public:
   HealthCheckResponse::ServingStatus status = HealthCheckResponse::SERVING;
   std::vector<HealthCheckResponse::ServingStatus> watched;
+  bool ends_watches = false;
   std::string service;
 
  private:
@@ -88,7 +89,7 @@ class FakeHealth final : public grpc::health::v1::Health::Service {
     // A watch ends when the caller goes; the deadline of the tests is the bound.
     std::promise<void> never;
     const std::future<void> silence = never.get_future();
-    while (!context->IsCancelled()) silence.wait_for(std::chrono::milliseconds(1));
+    while (!ends_watches && !context->IsCancelled()) silence.wait_for(std::chrono::milliseconds(1));
     return grpc::Status::OK;
   }
 };
@@ -344,7 +345,11 @@ TEST_F(EncoderctlTest, WaitsForHealth) {
   health_.watched = {HealthCheckResponse::NOT_SERVING, HealthCheckResponse::SERVING};
   EXPECT_EQ(Run({"health", "--wait=20s"}).code, kExitOk);
   health_.watched = {HealthCheckResponse::NOT_SERVING};
-  EXPECT_EQ(Run({"health", "--wait=50ms"}).code, kExitTryAgain);
+  const Result late = Run({"health", "--wait=50ms"});
+  EXPECT_EQ(late.code, kExitTryAgain);
+  EXPECT_THAT(late.err, HasSubstr("within 50ms"));
+  health_.ends_watches = true;
+  EXPECT_EQ(Run({"health", "--wait=20s"}).code, kExitUnavailable);
 }
 
 }  // namespace
