@@ -201,6 +201,10 @@ absl::StatusOr<v1::Sequence> ParseSequence(absl::string_view text) {
 absl::StatusOr<std::vector<v1::Sequence>> ReadSequences(std::span<const std::string> arguments,
                                                         const std::string& file,
                                                         std::istream& standard_input) {
+  if (!arguments.empty() && !file.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("expected sequences as arguments or from ", file, ", got both"));
+  }
   std::vector<v1::Sequence> sequences;
   const auto add = [&](absl::string_view where, absl::string_view text) -> absl::Status {
     absl::StatusOr<v1::Sequence> sequence = ParseSequence(text);

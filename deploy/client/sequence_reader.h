@@ -28,8 +28,8 @@ absl::StatusOr<v1::Sequence> ParseSequence(absl::string_view text);
 
 // The sequences of the arguments; without arguments those of `file`, where "-" and "" stand for
 // `standard_input`: one a line, empty lines and lines that start with # skipped. Errors as above
-// with the argument's or line's number; kInvalidArgument also for a file that cannot be read and
-// where there is no sequence at all.
+// with the argument's or line's number; kInvalidArgument also for a file that cannot be read, for a
+// file beside arguments, and where there is no sequence at all.
 absl::StatusOr<std::vector<v1::Sequence>> ReadSequences(std::span<const std::string> arguments,
                                                         const std::string& file,
                                                         std::istream& standard_input);

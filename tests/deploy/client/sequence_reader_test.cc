@@ -132,6 +132,8 @@ TEST(ReadSequencesTest, NamesLineOrArgumentOfAFault) {
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("at least one sequence")));
   EXPECT_THAT(ReadSequences(std::vector<std::string>{"1", "x"}, "", nothing),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("sequence 1")));
+  EXPECT_THAT(ReadSequences(std::vector<std::string>{"1"}, "ids.txt", nothing),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("got both")));
   EXPECT_THAT(
       ReadSequences({}, "/no/such/file", nothing),
       StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("/no/such/file: cannot be read")));
