@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -20,14 +21,6 @@ using Part = ExpectedTensor::Part;
 
 std::string ShapeText(const std::vector<int64_t>& shape) {
   return absl::StrCat("[", absl::StrJoin(shape, ", "), "]");
-}
-
-std::string MissingText(const TensorNameFinder& finder, const std::string& name, bool suggest) {
-  std::string text = absl::StrCat("tensor \"", Printable(name), "\" is missing");
-  const std::vector<std::string> nearest =
-      suggest ? finder.Nearest(name) : std::vector<std::string>{};
-  if (nearest.empty()) return text;
-  return absl::StrCat(text, "; the file has \"", Printable(absl::StrJoin(nearest, "\", \"")), "\"");
 }
 
 // What is wrong with the file's tensor, or nothing.
@@ -81,6 +74,27 @@ void DropAbsentParts(const TensorNameFinder& finder, const NamePrefixes& prefixe
   }
 }
 
+using Found = std::vector<const TensorEntry*>;
+
+// A fault about a tensor that the file lacks, with the names that may have been meant: those that
+// look alike and belong to no other tensor of the spec.
+void AddMissing(const TensorNameFinder& finder, const std::vector<Found>& found,
+                const std::string& name, Faults& faults) {
+  std::string text = absl::StrCat("tensor \"", Printable(name), "\" is missing");
+  // Looking for neighbours takes time, and only the faults that are listed can show them.
+  if (faults.size() < Faults::kMaxListed) {
+    std::set<std::string> taken;
+    for (const Found& entries : found) {
+      for (const TensorEntry* entry : entries) taken.insert(entry->name);
+    }
+    const std::vector<std::string> nearest = finder.Nearest(name, taken);
+    if (!nearest.empty()) {
+      absl::StrAppend(&text, "; the file has \"", absl::StrJoin(nearest, "\", \""), "\"");
+    }
+  }
+  faults.Add(std::move(text));
+}
+
 }  // namespace
 
 absl::StatusOr<Checkpoint> Checkpoint::Resolve(SafetensorsFile file, EncoderSpec* spec) {
@@ -93,21 +107,23 @@ absl::StatusOr<Checkpoint> Checkpoint::Resolve(SafetensorsFile file, EncoderSpec
     return absl::InvalidArgumentError(absl::StrCat(path, ": ", prefixes.status().message()));
   }
   DropAbsentParts(finder, *prefixes, expected, *spec);
+  std::vector<Found> found;
+  for (const ExpectedTensor& tensor : expected) {
+    found.push_back(finder.Find(prefixes->Of(tensor), tensor.name));
+  }
 
   Faults faults;
-  for (const ExpectedTensor& tensor : expected) {
-    const std::string& prefix = prefixes->Of(tensor);
-    const std::vector<const TensorEntry*> found = finder.Find(prefix, tensor.name);
-    if (found.empty()) {
-      // Looking for neighbours takes time, and only the faults that are listed can show them.
-      faults.Add(MissingText(finder, prefix + tensor.name, faults.size() < Faults::kMaxListed));
-    } else if (found.size() > 1) {
+  for (size_t i = 0; i < expected.size(); ++i) {
+    const ExpectedTensor& tensor = expected[i];
+    if (found[i].empty()) {
+      AddMissing(finder, found, prefixes->Of(tensor) + tensor.name, faults);
+    } else if (found[i].size() > 1) {
       faults.Add(absl::StrFormat("tensors \"%s\" and \"%s\" are two spellings of one; expected one",
-                                 Printable(found[0]->name), Printable(found[1]->name)));
-    } else if (std::optional<std::string> mismatch = Mismatch(*found[0], tensor)) {
+                                 Printable(found[i][0]->name), Printable(found[i][1]->name)));
+    } else if (std::optional<std::string> mismatch = Mismatch(*found[i][0], tensor)) {
       faults.Add(*std::move(mismatch));
     } else {
-      checkpoint.tensors_.emplace(tensor.name, FirstRows(*found[0], tensor));
+      checkpoint.tensors_.emplace(tensor.name, FirstRows(*found[i][0], tensor));
     }
   }
   if (spec->default_pooling == Pooling::kPooler && spec->pooler.empty()) {

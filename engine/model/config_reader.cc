@@ -45,8 +45,10 @@ void ConfigReader::Fault(std::string_view key, std::string_view expected) {
 int64_t ConfigReader::Size(std::string_view key, std::optional<int64_t> otherwise, int64_t least) {
   const json* value = Require(key, otherwise.has_value());
   if (value == nullptr) return otherwise.value_or(least);
-  if (value->is_number_unsigned() && *value >= static_cast<uint64_t>(least) &&
-      *value <= static_cast<uint64_t>(kMaxSize)) {
+  // Above int64_t a number is unsigned, and would wrap around in get<int64_t>.
+  const bool fits = value->is_number_integer() &&
+                    (!value->is_number_unsigned() || value->get<uint64_t>() <= uint64_t{kMaxSize});
+  if (fits && value->get<int64_t>() >= least && value->get<int64_t>() <= kMaxSize) {
     return value->get<int64_t>();
   }
   Fault(key, absl::StrFormat("an integer from %d to %d", least, kMaxSize));
@@ -91,7 +93,8 @@ void ConfigReader::Ignore(std::span<const std::string_view> keys) {
 
 void ConfigReader::CheckDivides(std::string_view heads_key, int64_t heads,
                                 std::string_view width_key, int64_t width) {
-  if (width % heads == 0) return;
+  // After another fault the values may be stand-ins.
+  if (width % heads == 0 || !faults_->empty()) return;
   faults_->Add(absl::StrFormat("%s is %d; expected a divisor of %s, which is %d", PathOf(heads_key),
                                heads, width_key, width));
 }

@@ -54,7 +54,8 @@ class ConfigReader {
 
   // Adds "path.key is VALUE; expected EXPECTED".
   void Fault(std::string_view key, std::string_view expected);
-  // Adds a fault when `heads` does not divide `width`; both are values of the keys named.
+  // Adds a fault when `heads` does not divide `width`; both are values of the keys named. Does
+  // nothing after another fault.
   void CheckDivides(std::string_view heads_key, int64_t heads, std::string_view width_key,
                     int64_t width);
   // Adds a fault for each key that was not read.

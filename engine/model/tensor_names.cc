@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <map>
 #include <numeric>
-#include <set>
 #include <tuple>
 #include <utility>
 
@@ -130,19 +129,21 @@ absl::StatusOr<NamePrefixes> TensorNameFinder::FindPrefixes(
                    absl::StrJoin(best, " and ", quoted), "; expected it once"));
 }
 
-std::vector<std::string> TensorNameFinder::Nearest(const std::string& name) const {
-  // Names that share less than half their letters are no help.
-  const size_t limit = name.size() / 2;
+std::vector<std::string> TensorNameFinder::Nearest(const std::string& name,
+                                                   const std::set<std::string>& taken) const {
+  // Names of which more than a quarter differs are no help.
+  const size_t limit = name.size() / 4;
   std::set<std::pair<size_t, std::string>> nearest;
   for (const TensorEntry& entry : file_.tensors()) {
     const size_t longer = std::max(entry.name.size(), name.size());
     if (longer - std::min(entry.name.size(), name.size()) > limit) continue;
+    if (taken.contains(entry.name)) continue;
     const size_t distance = EditDistance(entry.name, name);
     if (distance <= limit) nearest.emplace(distance, entry.name);
     if (nearest.size() > 3) nearest.erase(std::prev(nearest.end()));
   }
   std::vector<std::string> names;
-  for (const auto& [distance, near] : nearest) names.push_back(near);
+  for (const auto& [distance, near] : nearest) names.push_back(Printable(near));
   return names;
 }
 

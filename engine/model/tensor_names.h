@@ -5,6 +5,7 @@
 //       for "weight"), and the prefix that a wrapping module put in front ("bert.", "model.").
 #pragma once
 
+#include <set>
 #include <string>
 #include <vector>
 
@@ -39,8 +40,9 @@ class TensorNameFinder {
   // The file's tensors that are `name`, in any spelling: one when all is well.
   std::vector<const TensorEntry*> Find(const std::string& prefix, const std::string& name) const;
 
-  // Up to three names of the file that look like `name`, nearest first.
-  std::vector<std::string> Nearest(const std::string& name) const;
+  // Up to three names of the file that look like `name` and are not `taken`, nearest first.
+  std::vector<std::string> Nearest(const std::string& name,
+                                   const std::set<std::string>& taken) const;
 
  private:
   std::vector<std::string> Spellings(const std::string& name) const;

@@ -43,7 +43,7 @@ class SafetensorsFileTest : public ::testing::Test {
   }
 
   void ExpectRefused(std::string_view bytes, const Matcher<absl::string_view>& message) {
-    EXPECT_THAT(Open(bytes),
+    EXPECT_THAT(Open(bytes).status(),
                 StatusIs(absl::StatusCode::kInvalidArgument,
                          AllOf(HasSubstr(folder_.Path("model.safetensors")), message)));
   }

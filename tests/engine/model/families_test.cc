@@ -1,0 +1,348 @@
+// Goal:   each config.json becomes the spec that its library computes, or is refused by key and
+//         value; nothing that changes the maths is ignored.
+// Method: the spec of every family field by field, each key missing and wrong, and configurations
+//         as old and new versions of the library save them.
+#include "engine/model/families.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <string>
+
+#include "absl/status/status_matchers.h"
+#include "absl/strings/string_view.h"
+#include "tests/engine/model/tiny_models.h"
+
+namespace encoderd {
+namespace {
+
+using ::absl_testing::IsOk;
+using ::absl_testing::StatusIs;
+using ::nlohmann::json;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Matcher;
+using ::testing::Not;
+
+EncoderSpec SpecOf(const json& config) {
+  auto spec = SpecFromConfig(config);
+  EXPECT_THAT(spec.status(), IsOk());
+  return spec.ok() ? *spec : EncoderSpec{};
+}
+
+json With(json config, const json& changes) {
+  config.update(changes);
+  return config;
+}
+
+json Without(json config, const char* key) {
+  config.erase(key);
+  return config;
+}
+
+void ExpectRefused(const json& config, const Matcher<absl::string_view>& message) {
+  EXPECT_THAT(SpecFromConfig(config).status(), StatusIs(absl::StatusCode::kInvalidArgument,
+                                                        AllOf(HasSubstr("config.json"), message)));
+}
+
+// ---- Any family
+// ------------------------------------------------------------------------------------
+
+TEST(FamiliesTest, NamesModelTypesThatItDoesNotHave) {
+  const auto helpful =
+      AllOf(HasSubstr("\"bert\""), HasSubstr("\"token_encoder\""), HasSubstr("\"custom\""));
+  ExpectRefused(With(TinyBert(), {{"model_type", "mpnet"}}),
+                AllOf(HasSubstr("\"mpnet\""), helpful));
+  ExpectRefused(With(TinyBert(), {{"model_type", "BERT"}}), HasSubstr("\"BERT\""));
+  ExpectRefused(With(TinyBert(), {{"model_type", 7}}), HasSubstr("model_type is 7"));
+  ExpectRefused({{"architectures", {"BertModel"}}},
+                AllOf(HasSubstr("model_type is missing"), helpful));
+  ExpectRefused(json::array(), HasSubstr("expected an object"));
+}
+
+TEST(FamiliesTest, RefusesUnknownKeysOfEveryFamily) {
+  for (const json& config : TinyModels()) {
+    ExpectRefused(With(config, {{"sliding_window", 128}}), HasSubstr("sliding_window is 128"));
+  }
+}
+
+TEST(FamiliesTest, RefusesSizesThatAreMissingOrImpossible) {
+  for (const json& config : {TinyTokenEncoder(), TinySharedProjection(), TinyAttention()}) {
+    for (const auto& [key, value] : config.items()) {
+      if (key == "model_type") continue;
+      ExpectRefused(With(config, {{key, 0}}), HasSubstr(key + " is 0"));
+      ExpectRefused(With(config, {{key, "6"}}), HasSubstr(key + " is \"6\""));
+      ExpectRefused(With(config, {{key, 1e18}}), HasSubstr(key));
+      if (key != "num_layers")
+        ExpectRefused(Without(config, key.c_str()), HasSubstr(key + " is missing"));
+    }
+  }
+}
+
+TEST(FamiliesTest, RefusesHeadsThatDoNotDivideTheWidth) {
+  ExpectRefused(With(TinyAttention(), {{"num_heads", 4}}),
+                HasSubstr("num_heads is 4; expected a divisor of embed_dim, which is 6"));
+  ExpectRefused(With(TinySharedProjection(), {{"heads", 4}}), HasSubstr("embed_size, which is 6"));
+  ExpectRefused(With(TinyTokenEncoder(), {{"num_heads", 4}}), HasSubstr("hidden_size, which is 6"));
+  ExpectRefused(With(TinyTorchEncoder(), {{"nhead", 4}}), HasSubstr("d_model, which is 6"));
+  ExpectRefused(With(TinyBert(), {{"num_attention_heads", 4}}),
+                HasSubstr("hidden_size, which is 6"));
+}
+
+TEST(FamiliesTest, RefusesWidthsThatOverflowWhenMultiplied) {
+  ExpectRefused(With(TinySharedProjection(),
+                     {{"embed_size", 268435455}, {"forward_expansion", 268435456}, {"heads", 1}}),
+                HasSubstr("ffn_size is"));
+  ExpectRefused(With(TinyTokenEncoder(), {{"hidden_size", 268435456}}), HasSubstr("ffn_size is"));
+}
+
+TEST(FamiliesTest, ReportsAllFaultsOfAFileAtOnce) {
+  ExpectRefused(
+      With(TinyBert(), {{"position_embedding_type", "relative_key"},
+                        {"is_decoder", true},
+                        {"rope_scaling", {{"type", "linear"}}},
+                        {"hidden_act", "gelu_10x"},
+                        {"hidden_size", -6},
+                        {"alibi", true}}),
+      AllOf(HasSubstr("6 faults"), HasSubstr("\n  position_embedding_type is \"relative_key\""),
+            HasSubstr("\n  is_decoder is true"),
+            HasSubstr("\n  rope_scaling is {\"type\":\"linear\"}"),
+            HasSubstr("\n  hidden_act is \"gelu_10x\""), HasSubstr("\n  hidden_size is -6"),
+            HasSubstr("\n  alibi is true")));
+}
+
+// ---- fused_qkv_attention
+// ---------------------------------------------------------------------------
+
+TEST(FusedQkvAttentionTest, IsAttentionAloneWithoutTheKeysOfAStack) {
+  const EncoderSpec spec = SpecOf(With(TinyAttention(), {{"dropout", 0.1}}));
+  EXPECT_EQ(spec.family, "fused_qkv_attention");
+  EXPECT_EQ(spec.input, InputKind::kVectors);
+  EXPECT_EQ(spec.input_dim, 5);
+  EXPECT_EQ(spec.hidden_size, 6);
+  EXPECT_EQ(spec.num_layers, 1);
+  EXPECT_EQ(spec.ffn_size, 0);
+  EXPECT_FALSE(spec.residual);
+  EXPECT_EQ(spec.norm, NormPlacement::kNone);
+  EXPECT_EQ(spec.qkv, QkvLayout::kFusedByHead);
+  EXPECT_EQ(spec.score_scale, 1 / std::sqrt(3.0));
+  EXPECT_EQ(spec.fused_qkv, (TensorNames{"qkv_proj.weight", "qkv_proj.bias"}));
+  EXPECT_EQ(spec.attention_output, (TensorNames{"o_proj.weight", "o_proj.bias"}));
+  EXPECT_EQ(spec.positions, PositionKind::kNone);
+  EXPECT_TRUE(spec.logits.empty());
+}
+
+TEST(FusedQkvAttentionTest, IsAStackOfPostNormBlocks) {
+  const EncoderSpec spec = SpecOf(TinyAttentionStack());
+  EXPECT_EQ(spec.num_layers, 2);
+  EXPECT_EQ(spec.ffn_size, 9);
+  EXPECT_TRUE(spec.residual);
+  EXPECT_EQ(spec.norm, NormPlacement::kPost);
+  EXPECT_EQ(spec.norm_eps, 1e-5);
+  EXPECT_EQ(spec.activation, Activation::kRelu);
+  EXPECT_EQ(spec.positions, PositionKind::kSinusoidal);
+  EXPECT_EQ(spec.max_positions, 8);
+  ASSERT_EQ(spec.input_steps.size(), 1u);
+  EXPECT_EQ(spec.input_steps[0],
+            (Step{.names = {"input_net.1.weight", "input_net.1.bias"}, .out = 6}));
+  ASSERT_EQ(spec.logits.size(), 3u);
+  EXPECT_EQ(spec.logits[0],
+            (Step{.names = {"output_net.0.weight", "output_net.0.bias"}, .out = 6}));
+  EXPECT_EQ(spec.logits[1], (Step{.kind = Step::Kind::kNorm,
+                                  .names = {"output_net.1.weight", "output_net.1.bias"},
+                                  .out = 6,
+                                  .activation = Activation::kRelu}));
+  EXPECT_EQ(spec.logits[2],
+            (Step{.names = {"output_net.4.weight", "output_net.4.bias"}, .out = 4}));
+  EXPECT_EQ(spec.fused_qkv.weight, "layers.{layer}.self_attn.qkv_proj.weight");
+  EXPECT_EQ(spec.ffn_out.bias, "layers.{layer}.linear_net.3.bias");
+}
+
+TEST(FusedQkvAttentionTest, LeavesOutWhatTheStackDoesNotHave) {
+  const EncoderSpec spec = SpecOf({{"model_type", "fused_qkv_attention"},
+                                   {"input_dim", 6},
+                                   {"embed_dim", 6},
+                                   {"num_heads", 2},
+                                   {"num_layers", 1},
+                                   {"ffn_dim", 9},
+                                   {"input_net", false}});
+  EXPECT_EQ(spec.num_layers, 1);
+  EXPECT_TRUE(spec.residual);
+  EXPECT_EQ(spec.positions, PositionKind::kNone);
+  EXPECT_EQ(spec.max_positions, 0);
+  EXPECT_TRUE(spec.input_steps.empty());
+  EXPECT_TRUE(spec.logits.empty());
+}
+
+TEST(FusedQkvAttentionTest, RefusesHalfAStack) {
+  ExpectRefused(Without(TinyAttentionStack(), "num_layers"), HasSubstr("num_layers is missing"));
+  ExpectRefused(Without(TinyAttentionStack(), "ffn_dim"), HasSubstr("ffn_dim is missing"));
+  ExpectRefused(Without(TinyAttentionStack(), "num_classes"), HasSubstr("num_classes is missing"));
+  ExpectRefused(Without(TinyAttentionStack(), "output_net"), HasSubstr("num_classes is 4"));
+  ExpectRefused(Without(TinyAttentionStack(), "input_net"), HasSubstr("input_dim is 5"));
+  ExpectRefused(With(TinyAttention(), {{"max_len", 8}}), HasSubstr("num_layers is missing"));
+}
+
+// ---- shared_projection_encoder, token_encoder
+// ------------------------------------------------------
+
+TEST(SharedProjectionEncoderTest, ScalesByTheEmbedSize) {
+  const EncoderSpec spec = SpecOf(TinySharedProjection());
+  EXPECT_EQ(spec.score_scale, 1 / std::sqrt(6.0));
+  EXPECT_EQ(spec.qkv, QkvLayout::kSharedByHeads);
+  EXPECT_EQ(spec.input, InputKind::kVectors);
+  EXPECT_EQ(spec.input_dim, 6);
+  EXPECT_EQ(spec.ffn_size, 12);
+  EXPECT_EQ(spec.norm, NormPlacement::kPost);
+  EXPECT_EQ(spec.norm_eps, 1e-5);
+  EXPECT_EQ(spec.activation, Activation::kRelu);
+  EXPECT_EQ(spec.query, (TensorNames{"layers.{layer}.attention.queries.weight", ""}));
+  EXPECT_EQ(spec.attention_output.bias, "layers.{layer}.attention.fc_out.bias");
+}
+
+TEST(TokenEncoderTest, ScalesByTheHeadAndGivesLogits) {
+  const EncoderSpec spec = SpecOf(TinyTokenEncoder());
+  EXPECT_EQ(spec.score_scale, 1 / std::sqrt(3.0));
+  EXPECT_EQ(spec.input, InputKind::kTokenIds);
+  EXPECT_EQ(spec.vocab_size, 7);
+  EXPECT_EQ(spec.positions, PositionKind::kNone);
+  EXPECT_EQ(spec.ffn_size, 24);
+  EXPECT_EQ(spec.norm, NormPlacement::kPost);
+  EXPECT_EQ(spec.norm_eps, 1e-5);
+  EXPECT_EQ(spec.activation, Activation::kRelu);
+  EXPECT_EQ(spec.query.bias, "transformer_blocks.{layer}.self_attn.query.bias");
+  ASSERT_EQ(spec.logits.size(), 1u);
+  EXPECT_EQ(spec.logits[0], (Step{.names = {"fc.weight", "fc.bias"}, .out = 7}));
+}
+
+// ---- torch_transformer_encoder
+// ---------------------------------------------------------------------
+
+TEST(TorchTransformerEncoderTest, HasTheDefaultsOfTorch) {
+  const EncoderSpec spec = SpecOf({{"model_type", "torch_transformer_encoder"},
+                                   {"d_model", 512},
+                                   {"nhead", 8},
+                                   {"num_layers", 6},
+                                   {"batch_first", true}});
+  EXPECT_EQ(spec.ffn_size, 2048);
+  EXPECT_EQ(spec.activation, Activation::kRelu);
+  EXPECT_EQ(spec.norm, NormPlacement::kPost);
+  EXPECT_EQ(spec.norm_eps, 1e-5);
+  EXPECT_EQ(spec.qkv, QkvLayout::kFused);
+  EXPECT_EQ(spec.score_scale, 0.125);
+  EXPECT_EQ(spec.final_norm, (TensorNames{"norm.weight", "norm.bias"}));
+  EXPECT_TRUE(spec.final_norm_optional);
+}
+
+TEST(TorchTransformerEncoderTest, ReadsItsSwitches) {
+  const EncoderSpec spec =
+      SpecOf(With(TinyTorchEncoder(),
+                  {{"activation", "gelu"}, {"norm_first", true}, {"layer_norm_eps", 1e-6}}));
+  EXPECT_EQ(spec.activation, Activation::kGelu);
+  EXPECT_EQ(spec.norm, NormPlacement::kPre);
+  EXPECT_EQ(spec.norm_eps, 1e-6);
+  ExpectRefused(With(TinyTorchEncoder(), {{"activation", "silu"}}), HasSubstr("\"silu\""));
+  ExpectRefused(With(TinyTorchEncoder(), {{"bias", false}}), HasSubstr("bias is false"));
+  ExpectRefused(With(TinyTorchEncoder(), {{"layer_norm_eps", 0}}),
+                HasSubstr("layer_norm_eps is 0"));
+}
+
+// ---- bert
+// ------------------------------------------------------------------------------------------
+
+TEST(BertTest, HasTheDefaultsOfTheLibrary) {
+  const EncoderSpec spec = SpecOf({{"model_type", "bert"}});
+  EXPECT_EQ(spec.vocab_size, 30522);
+  EXPECT_EQ(spec.type_vocab_size, 2);
+  EXPECT_EQ(spec.max_positions, 512);
+  EXPECT_EQ(spec.num_layers, 12);
+  EXPECT_EQ(spec.hidden_size, 768);
+  EXPECT_EQ(spec.num_heads, 12);
+  EXPECT_EQ(spec.ffn_size, 3072);
+  EXPECT_EQ(spec.norm_eps, 1e-12);
+  EXPECT_EQ(spec.activation, Activation::kGelu);
+  EXPECT_EQ(spec.score_scale, 0.125);
+  EXPECT_EQ(spec.norm, NormPlacement::kPost);
+  EXPECT_EQ(spec.positions, PositionKind::kLearned);
+  EXPECT_EQ(spec.qkv, QkvLayout::kSeparate);
+  EXPECT_TRUE(spec.pooler_optional);
+  ASSERT_EQ(spec.pooler.size(), 1u);
+  EXPECT_EQ(spec.pooler[0].activation, Activation::kTanh);
+}
+
+TEST(BertTest, TellsTheFormsOfGeluApart) {
+  for (const auto& [name, activation] : {std::pair{"gelu", Activation::kGelu},
+                                         {"gelu_new", Activation::kGeluTanh},
+                                         {"gelu_pytorch_tanh", Activation::kGeluTanh},
+                                         {"relu", Activation::kRelu},
+                                         {"silu", Activation::kSilu},
+                                         {"swish", Activation::kSilu}}) {
+    EXPECT_EQ(SpecOf(With(TinyBert(), {{"hidden_act", name}})).activation, activation) << name;
+  }
+  ExpectRefused(With(TinyBert(), {{"hidden_act", "gelu_10x"}}),
+                AllOf(HasSubstr("hidden_act is \"gelu_10x\""), HasSubstr("\"gelu_new\"")));
+  ExpectRefused(With(TinyBert(), {{"hidden_act", nullptr}}), HasSubstr("hidden_act is null"));
+}
+
+TEST(BertTest, RefusesEverySwitchThatChangesTheMaths) {
+  for (const json& change :
+       {json{{"position_embedding_type", "relative_key_query"}}, json{{"is_decoder", true}},
+        json{{"add_cross_attention", true}}, json{{"is_encoder_decoder", true}},
+        json{{"pruned_heads", {{"0", {1}}}}}, json{{"rope_scaling", {{"factor", 2}}}},
+        json{{"quantization_config", {{"bits", 8}}}}, json{{"auto_map", {{"AutoModel", "x.Y"}}}},
+        json{{"embedding_size", 128}}, json{{"hidden_activation", "silu"}}}) {
+    const std::string key = change.begin().key();
+    ExpectRefused(With(TinyBert(), change), HasSubstr(key + " is " + change[key].dump()));
+  }
+}
+
+TEST(BertTest, AcceptsTheSameSwitchesWhenTheyAreOff) {
+  const EncoderSpec spec = SpecOf(With(TinyBert(), {{"position_embedding_type", "absolute"},
+                                                    {"is_decoder", false},
+                                                    {"add_cross_attention", false},
+                                                    {"pruned_heads", json::object()},
+                                                    {"rope_scaling", nullptr}}));
+  EXPECT_EQ(spec, SpecOf(TinyBert()));
+}
+
+// What PretrainedConfig of five versions wrote beside the keys that count.
+TEST(BertTest, LoadsConfigurationsOfAllVersions) {
+  const EncoderSpec expected = SpecOf(TinyBert());
+  for (const char* extras :
+       {// 2.x, everything
+        R"({"architectures": ["BertForMaskedLM"], "attention_probs_dropout_prob": 0.1,
+               "bos_token_id": 0, "do_sample": false, "eos_token_id": 0,
+               "finetuning_task": null, "hidden_dropout_prob": 0.1, "id2label": {"0": "LABEL_0"},
+               "initializer_range": 0.02, "is_decoder": false, "label2id": {"LABEL_0": 0},
+               "layer_norm_eps": 1e-12, "length_penalty": 1.0, "max_length": 20, "num_beams": 1,
+               "num_labels": 2, "num_return_sequences": 1, "output_attentions": false,
+               "output_hidden_states": false, "output_past": true, "pad_token_id": 0,
+               "pruned_heads": {}, "repetition_penalty": 1.0, "temperature": 1.0, "top_k": 50,
+               "top_p": 1.0, "torchscript": false, "use_bfloat16": false,
+               "directionality": "bidi", "pooler_fc_size": 768, "pooler_num_attention_heads": 12,
+               "pooler_num_fc_layers": 3, "pooler_size_per_head": 128,
+               "pooler_type": "first_token_transform"})",
+        // 4.8, as a sentence encoder has it
+        R"({"_name_or_path": "x", "architectures": ["BertModel"],
+               "attention_probs_dropout_prob": 0.1, "gradient_checkpointing": false,
+               "hidden_act": "gelu", "hidden_dropout_prob": 0.1, "initializer_range": 0.02,
+               "layer_norm_eps": 1e-12, "pad_token_id": 0,
+               "position_embedding_type": "absolute", "transformers_version": "4.8.2",
+               "use_cache": true})",
+        // 4.57
+        R"({"architectures": ["BertModel"], "attention_probs_dropout_prob": 0.1,
+               "classifier_dropout": null, "dtype": "float32", "hidden_dropout_prob": 0.1,
+               "initializer_range": 0.02, "layer_norm_eps": 1e-12, "pad_token_id": 0,
+               "position_embedding_type": "absolute", "problem_type": null,
+               "torch_dtype": "float32", "transformers_version": "4.57.1", "use_cache": true})",
+        // 5
+        R"({"add_cross_attention": false, "bos_token_id": null, "classifier_dropout": null,
+               "eos_token_id": null, "is_decoder": false, "tie_word_embeddings": true,
+               "transformers_version": "5.24.0", "dtype": "float32"})"}) {
+    EXPECT_EQ(SpecOf(With(TinyBert(), json::parse(extras))), expected);
+  }
+}
+
+}  // namespace
+}  // namespace encoderd

@@ -1,0 +1,244 @@
+// Goal:   a folder opens as its users saved it, and one that is broken says what and where.
+// Method: plain and sentence-transformers folders of a tiny BERT, each broken in one way.
+#include "engine/model/model_folder.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <string>
+
+#include "absl/status/status_matchers.h"
+#include "absl/strings/string_view.h"
+#include "engine/io/file.h"
+#include "tests/engine/model/tiny_models.h"
+
+namespace encoderd {
+namespace {
+
+using ::absl_testing::IsOk;
+using ::absl_testing::StatusIs;
+using ::nlohmann::json;
+using ::testing::_;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Matcher;
+
+json Modules(const std::vector<std::pair<std::string, std::string>>& types_and_paths) {
+  json modules = json::array();
+  for (const auto& [type, path] : types_and_paths) {
+    modules.push_back({{"idx", modules.size()}, {"name", ""}, {"path", path}, {"type", type}});
+  }
+  return modules;
+}
+
+constexpr char kTransformer[] = "sentence_transformers.models.Transformer";
+constexpr char kPooling[] = "sentence_transformers.models.Pooling";
+constexpr char kNormalize[] = "sentence_transformers.models.Normalize";
+
+json PoolingConfig(const char* mode) {
+  json config = {{"word_embedding_dimension", 6}};
+  for (const char* key : {"pooling_mode_cls_token", "pooling_mode_mean_tokens",
+                          "pooling_mode_max_tokens", "pooling_mode_mean_sqrt_len_tokens"}) {
+    config[key] = std::string(key) == mode;
+  }
+  return config;
+}
+
+class ModelFolderTest : public ::testing::Test {
+ protected:
+  // A tiny BERT in `sub` of the folder ("" or "x/").
+  void WriteBert(const std::string& sub = "") {
+    folder_.Write(sub + "config.json", TinyBert().dump());
+    folder_.Write(sub + "model.safetensors", Safetensors(TinyWeights(*SpecFromConfig(TinyBert()))));
+  }
+
+  void WriteSentenceBert(const json& pooling) {
+    WriteBert();
+    folder_.Write(
+        "modules.json",
+        Modules({{kTransformer, ""}, {kPooling, "1_Pooling"}, {kNormalize, "2_Normalize"}}).dump());
+    folder_.Write("1_Pooling/config.json", pooling.dump());
+  }
+
+  void ExpectRefused(const Matcher<absl::string_view>& message) {
+    const auto opened = OpenModelFolder(folder_.path());
+    EXPECT_FALSE(opened.ok());
+    EXPECT_THAT(std::string(opened.status().message()), HasSubstr(folder_.path()));
+    EXPECT_THAT(opened, StatusIs(_, message));
+  }
+
+  TempFolder folder_;
+};
+
+// ---- Plain folders
+// ---------------------------------------------------------------------------------
+
+TEST_F(ModelFolderTest, OpensAPlainFolder) {
+  WriteBert();
+  const auto opened = OpenModelFolder(folder_.path() + "/");
+  ASSERT_THAT(opened.status(), IsOk());
+  EXPECT_EQ(opened->spec, *SpecFromConfig(TinyBert()));
+  EXPECT_EQ(opened->name, std::filesystem::path(folder_.path()).filename());
+  EXPECT_EQ(opened->weights_sha256, *FileSha256(*File::Open(folder_.Path("model.safetensors"))));
+  EXPECT_EQ(opened->tokenizer_sha256, "");
+  EXPECT_TRUE(opened->checkpoint.Has("embeddings.LayerNorm.weight"));
+}
+
+TEST_F(ModelFolderTest, GivesTheDigestOfTheTokenizer) {
+  WriteBert();
+  folder_.Write("vocab.txt", "abc");
+  EXPECT_EQ(OpenModelFolder(folder_.path())->tokenizer_sha256,
+            "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+  folder_.Write("tokenizer.json", "");
+  EXPECT_EQ(OpenModelFolder(folder_.path())->tokenizer_sha256,
+            "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
+}
+
+TEST_F(ModelFolderTest, SaysWhatIsMissing) {
+  EXPECT_THAT(OpenModelFolder(folder_.Path("absent")),
+              StatusIs(absl::StatusCode::kNotFound, HasSubstr(folder_.Path("absent"))));
+  ExpectRefused(HasSubstr("config.json is missing"));
+  folder_.Write("config.json", TinyBert().dump());
+  ExpectRefused(HasSubstr("model.safetensors is missing"));
+  folder_.Write("pytorch_model.bin", "x");
+  ExpectRefused(HasSubstr("found pytorch_model.bin; save the weights as safetensors"));
+  folder_.Write("model.safetensors.index.json", "{}");
+  ExpectRefused(HasSubstr("several files"));
+}
+
+TEST_F(ModelFolderTest, RefusesAFileInPlaceOfTheFolder) {
+  EXPECT_THAT(OpenModelFolder(folder_.Write("f", "")), StatusIs(_, HasSubstr("is not a folder")));
+}
+
+TEST_F(ModelFolderTest, NamesTheFileThatIsBroken) {
+  WriteBert();
+  folder_.Write("config.json", "{\"model_type\": \"bert\", \"model_type\": \"bert\"}");
+  ExpectRefused(AllOf(HasSubstr(folder_.Path("config.json")), HasSubstr("there twice")));
+  folder_.Write("config.json", R"({"model_type": "mpnet"})");
+  ExpectRefused(AllOf(HasSubstr("config.json"), HasSubstr("\"mpnet\"")));
+  folder_.Write("config.json", TinyTokenEncoder().dump());
+  ExpectRefused(AllOf(HasSubstr(folder_.Path("model.safetensors")), HasSubstr("is missing")));
+  WriteBert();
+  std::filesystem::resize_file(folder_.Path("model.safetensors"), 100);
+  ExpectRefused(AllOf(HasSubstr(folder_.Path("model.safetensors")), HasSubstr("found 100")));
+}
+
+TEST_F(ModelFolderTest, RefusesConfigurationsOfAbsurdSizes) {
+  WriteBert();
+  std::filesystem::resize_file(folder_.Path("config.json"), uint64_t{1} << 33);
+  ExpectRefused(AllOf(HasSubstr("config.json has 8589934592 bytes"), HasSubstr("16777216")));
+}
+
+// ---- sentence-transformers folders
+// -----------------------------------------------------------------
+
+TEST_F(ModelFolderTest, TakesPoolingAndNormalizationFromTheModules) {
+  for (const auto& [mode, pooling] : {std::pair{"pooling_mode_cls_token", Pooling::kCls},
+                                      {"pooling_mode_mean_tokens", Pooling::kMean},
+                                      {"pooling_mode_max_tokens", Pooling::kMax}}) {
+    WriteSentenceBert(PoolingConfig(mode));  // without a folder 2_Normalize, as most are
+    const auto opened = OpenModelFolder(folder_.path());
+    ASSERT_THAT(opened.status(), IsOk());
+    EXPECT_EQ(opened->spec.default_pooling, pooling);
+    EXPECT_TRUE(opened->spec.default_normalize);
+  }
+}
+
+TEST_F(ModelFolderTest, NormalizesOnlyWhenTheModulesSaySo) {
+  WriteSentenceBert(PoolingConfig("pooling_mode_cls_token"));
+  folder_.Write("modules.json", Modules({{kTransformer, ""}, {kPooling, "1_Pooling"}}).dump());
+  const auto opened = OpenModelFolder(folder_.path());
+  ASSERT_THAT(opened.status(), IsOk());
+  EXPECT_FALSE(opened->spec.default_normalize);
+}
+
+TEST_F(ModelFolderTest, FindsTheEncoderInAFolderOfItsOwn) {
+  WriteBert("0_Transformer/");
+  folder_.Write("0_Transformer/vocab.txt", "abc");
+  folder_.Write("modules.json",
+                Modules({{kTransformer, "0_Transformer"}, {kPooling, "1_Pooling"}}).dump());
+  folder_.Write("1_Pooling/config.json", PoolingConfig("pooling_mode_mean_tokens").dump());
+  const auto opened = OpenModelFolder(folder_.path());
+  ASSERT_THAT(opened.status(), IsOk());
+  EXPECT_EQ(opened->name, std::filesystem::path(folder_.path()).filename());
+  EXPECT_FALSE(opened->tokenizer_sha256.empty());
+}
+
+TEST_F(ModelFolderTest, ReadsTheFormatOfNewerVersions) {
+  WriteBert();
+  folder_.Write(
+      "modules.json",
+      Modules({{"sentence_transformers.base.modules.transformer.Transformer", ""},
+               {"sentence_transformers.sentence_transformer.modules.pooling.Pooling", "1_Pooling"},
+               {"sentence_transformers.base.modules.normalize.Normalize", "2_Normalize"}})
+          .dump());
+  folder_.Write("1_Pooling/config.json",
+                R"({"embedding_dimension": 6, "pooling_mode": "cls", "include_prompt": true})");
+  folder_.Write("2_Normalize/config.json", R"({"module_input_name": "sentence_embedding",
+                                               "module_output_name": "sentence_embedding"})");
+  folder_.Write("sentence_bert_config.json",
+                R"({"transformer_task": "feature-extraction", "max_seq_length": 4,
+                    "module_output_name": "token_embeddings"})");
+  const auto opened = OpenModelFolder(folder_.path());
+  ASSERT_THAT(opened.status(), IsOk());
+  EXPECT_EQ(opened->spec.default_pooling, Pooling::kCls);
+  EXPECT_TRUE(opened->spec.default_normalize);
+
+  folder_.Write("2_Normalize/config.json", R"({"module_input_name": "token_embeddings"})");
+  ExpectRefused(HasSubstr("module_input_name is \"token_embeddings\""));
+  folder_.Write("2_Normalize/config.json", "{}");
+  folder_.Write("sentence_bert_config.json", R"({"transformer_task": "text-generation"})");
+  ExpectRefused(HasSubstr("transformer_task is \"text-generation\""));
+}
+
+TEST_F(ModelFolderTest, RefusesPoolingThatIsNotServed) {
+  for (const auto& [pooling, message] :
+       {std::pair<json, const char*>{PoolingConfig("pooling_mode_mean_sqrt_len_tokens"),
+                                     "pooling_mode_mean_sqrt_len_tokens is true"},
+        {{{"pooling_mode_lasttoken", true}}, "pooling_mode_lasttoken is true"},
+        {{{"pooling_mode_weightedmean_tokens", true}}, "pooling_mode_weightedmean_tokens is true"},
+        {{{"pooling_mode_cls_token", true}, {"pooling_mode_max_tokens", true}}, "more than one"},
+        {{{"pooling_mode", "lasttoken"}}, "pooling_mode is \"lasttoken\""},
+        {{{"pooling_mode", {"cls", "max"}}}, "pooling_mode is [\"cls\",\"max\"]"},
+        {{{"include_prompt", false}}, "include_prompt is false"},
+        {{{"word_embedding_dimension", 7}}, "pools vectors of 7 numbers"},
+        {{{"layer_weights", 1}}, "layer_weights is 1"},
+        {json::array(), "expected an object"}}) {
+    WriteSentenceBert(pooling);
+    ExpectRefused(HasSubstr(message));
+  }
+}
+
+TEST_F(ModelFolderTest, RefusesModulesThatAreNotServed) {
+  WriteSentenceBert(PoolingConfig("pooling_mode_mean_tokens"));
+  for (const auto& modules :
+       {Modules({{kTransformer, ""},
+                 {kPooling, "1_Pooling"},
+                 {"sentence_transformers.models.Dense", "2_Dense"}}),
+        Modules({{kPooling, "1_Pooling"}, {kTransformer, ""}}), Modules({{kTransformer, ""}}),
+        Modules({{"sentence_transformers.models.CLIPModel", ""}}), Modules({})}) {
+    folder_.Write("modules.json", modules.dump());
+    ExpectRefused(AllOf(HasSubstr("modules.json"), HasSubstr("expected Transformer, Pooling")));
+  }
+  folder_.Write("modules.json",
+                Modules({{"my_code.Transformer", ""}, {kPooling, "1_Pooling"}}).dump());
+  ExpectRefused(HasSubstr("\"my_code.Transformer\" is not supported"));
+  folder_.Write("modules.json", "{}");
+  ExpectRefused(HasSubstr("expected a list"));
+  folder_.Write("modules.json", "[1, {}]");
+  ExpectRefused(AllOf(HasSubstr("[0]: expected an object"), HasSubstr("[1].type is missing")));
+}
+
+TEST_F(ModelFolderTest, RefusesPathsThatLeaveTheFolder) {
+  WriteSentenceBert(PoolingConfig("pooling_mode_mean_tokens"));
+  for (const char* path : {"/etc", "..", "../x", "a/../../x", "1_Pooling/../.."}) {
+    folder_.Write("modules.json", Modules({{kTransformer, ""}, {kPooling, path}}).dump());
+    ExpectRefused(HasSubstr("expected a path inside the folder"));
+    folder_.Write("modules.json", Modules({{kTransformer, path}, {kPooling, "1_Pooling"}}).dump());
+    ExpectRefused(HasSubstr("expected a path inside the folder"));
+  }
+}
+
+}  // namespace
+}  // namespace encoderd

@@ -1,0 +1,108 @@
+// tiny_models.h — small models of every family for tests: configurations, and weights to go with
+// them.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <numeric>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "engine/model/families.h"
+#include "engine/model/tensor_list.h"
+#include "tests/engine/io/safetensors_writer.h"
+#include "tests/engine/io/temp_folder.h"
+
+namespace encoderd {
+
+inline nlohmann::json TinyBert() {
+  return {{"model_type", "bert"},         {"vocab_size", 11},         {"hidden_size", 6},
+          {"num_hidden_layers", 2},       {"num_attention_heads", 3}, {"intermediate_size", 8},
+          {"max_position_embeddings", 5}, {"type_vocab_size", 2}};
+}
+
+inline nlohmann::json TinyTokenEncoder() {
+  return {{"model_type", "token_encoder"},
+          {"input_size", 7},
+          {"hidden_size", 6},
+          {"num_heads", 2},
+          {"num_layers", 2}};
+}
+
+inline nlohmann::json TinySharedProjection() {
+  return {{"model_type", "shared_projection_encoder"},
+          {"embed_size", 6},
+          {"heads", 3},
+          {"forward_expansion", 2},
+          {"num_layers", 2}};
+}
+
+inline nlohmann::json TinyAttention() {
+  return {
+      {"model_type", "fused_qkv_attention"}, {"input_dim", 5}, {"embed_dim", 6}, {"num_heads", 2}};
+}
+
+inline nlohmann::json TinyAttentionStack() {
+  return {{"model_type", "fused_qkv_attention"},
+          {"input_dim", 5},
+          {"embed_dim", 6},
+          {"num_heads", 2},
+          {"num_layers", 2},
+          {"ffn_dim", 9},
+          {"max_len", 8},
+          {"num_classes", 4},
+          {"input_net", true},
+          {"output_net", true}};
+}
+
+inline nlohmann::json TinyTorchEncoder() {
+  return {{"model_type", "torch_transformer_encoder"},
+          {"d_model", 6},
+          {"nhead", 2},
+          {"num_layers", 2},
+          {"dim_feedforward", 8}};
+}
+
+inline std::vector<nlohmann::json> TinyModels() {
+  return {TinyBert(),      TinyTokenEncoder(),   TinySharedProjection(),
+          TinyAttention(), TinyAttentionStack(), TinyTorchEncoder()};
+}
+
+// Every tensor of the spec, optional parts among them, each with numbers of its own.
+inline std::vector<TestTensor> TinyWeights(const EncoderSpec& spec) {
+  std::vector<TestTensor> tensors;
+  float next = 0;
+  for (const ExpectedTensor& tensor : ExpectedTensors(spec)) {
+    const int64_t elements =
+        std::accumulate(tensor.shape.begin(), tensor.shape.end(), int64_t{1}, std::multiplies<>());
+    std::vector<float> values(static_cast<size_t>(elements));
+    for (float& value : values) value = next++ / 16;
+    tensors.push_back(FloatTensor(tensor.name, tensor.shape, values));
+  }
+  return tensors;
+}
+
+inline TestTensor* FindTensor(std::vector<TestTensor>& tensors, std::string_view name) {
+  for (TestTensor& tensor : tensors) {
+    if (tensor.name == name) return &tensor;
+  }
+  return nullptr;
+}
+
+// Replaces `from` at the end of every name that ends so.
+inline void RenameEndings(std::vector<TestTensor>& tensors, std::string_view from,
+                          std::string_view to) {
+  for (TestTensor& tensor : tensors) {
+    if (tensor.name.ends_with(from)) {
+      tensor.name.replace(tensor.name.size() - from.size(), from.size(), to);
+    }
+  }
+}
+
+inline void AddPrefix(std::vector<TestTensor>& tensors, const std::string& prefix) {
+  for (TestTensor& tensor : tensors) tensor.name = prefix + tensor.name;
+}
+
+}  // namespace encoderd

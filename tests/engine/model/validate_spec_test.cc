@@ -1,0 +1,133 @@
+// Goal:   what ValidateSpec lets through can be built; what cannot is refused by the field's name.
+// Method: valid specs of all families, each broken in one field.
+#include "engine/model/validate_spec.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <limits>
+#include <string>
+
+#include "absl/status/status_matchers.h"
+#include "engine/model/families.h"
+#include "tests/engine/model/tiny_models.h"
+
+namespace encoderd {
+namespace {
+
+using ::absl_testing::IsOk;
+using ::absl_testing::StatusIs;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+// Breaks the spec of `config` and expects a fault that says `message`.
+void ExpectFault(const nlohmann::json& config, const std::string& message,
+                 const std::function<void(EncoderSpec&)>& damage) {
+  auto spec = SpecFromConfig(config);
+  ASSERT_THAT(spec.status(), IsOk());
+  damage(*spec);
+  EXPECT_THAT(ValidateSpec(*spec), StatusIs(absl::StatusCode::kInvalidArgument,
+                                            AllOf(HasSubstr("config.json"), HasSubstr(message))));
+}
+
+using Spec = EncoderSpec;
+constexpr int64_t kHuge = std::numeric_limits<int64_t>::max();
+
+TEST(ValidateSpecTest, AcceptsEveryFamily) {
+  for (const nlohmann::json& config : TinyModels()) {
+    EXPECT_THAT(SpecFromConfig(config), IsOk()) << config;
+  }
+}
+
+TEST(ValidateSpecTest, RefusesImpossibleSizes) {
+  const auto bert = TinyBert();
+  ExpectFault(bert, "num_heads is 0", [](Spec& s) { s.num_heads = 0; });
+  ExpectFault(bert, "num_heads is -3", [](Spec& s) { s.num_heads = -3; });
+  ExpectFault(bert, "num_heads is 4; expected a divisor of hidden_size, which is 6",
+              [](Spec& s) { s.num_heads = 4; });
+  ExpectFault(bert, "hidden_size is 0", [](Spec& s) { s.hidden_size = 0; });
+  ExpectFault(bert, "num_layers is 0", [](Spec& s) { s.num_layers = 0; });
+  ExpectFault(bert, "num_layers is 5000", [](Spec& s) { s.num_layers = 5000; });
+  ExpectFault(bert, "vocab_size is 0", [](Spec& s) { s.vocab_size = 0; });
+  ExpectFault(bert, "ffn_size is -1", [](Spec& s) { s.ffn_size = -1; });
+  for (auto field : {&Spec::vocab_size, &Spec::type_vocab_size, &Spec::max_positions,
+                     &Spec::hidden_size, &Spec::ffn_size, &Spec::num_layers}) {
+    ExpectFault(bert, std::to_string(kHuge), [field](Spec& s) { s.*field = kHuge; });
+  }
+  ExpectFault(TinyAttention(), "input_dim is 0", [](Spec& s) { s.input_dim = 0; });
+}
+
+TEST(ValidateSpecTest, RefusesNumbersThatCannotScale) {
+  for (double value : {0.0, -1.0, std::numeric_limits<double>::quiet_NaN(),
+                       std::numeric_limits<double>::infinity()}) {
+    ExpectFault(TinyBert(), "score_scale is", [value](Spec& s) { s.score_scale = value; });
+    ExpectFault(TinyBert(), "norm_eps is", [value](Spec& s) { s.norm_eps = value; });
+  }
+}
+
+TEST(ValidateSpecTest, RefusesInputsThatDoNotFit) {
+  ExpectFault(TinyBert(), "input_dim is 6", [](Spec& s) { s.input_dim = 6; });
+  ExpectFault(TinyAttention(), "vocab_size is 3", [](Spec& s) { s.vocab_size = 3; });
+  ExpectFault(TinyBert(), "word_embedding.weight is missing",
+              [](Spec& s) { s.word_embedding = {}; });
+  ExpectFault(TinyAttention(), "word_embedding.weight is \"w\"",
+              [](Spec& s) { s.word_embedding.weight = "w"; });
+  ExpectFault(TinyBert(), "position_embedding.weight is",
+              [](Spec& s) { s.positions = PositionKind::kNone; });
+  ExpectFault(TinyBert(), "max_positions is 0", [](Spec& s) { s.max_positions = 0; });
+  ExpectFault(TinyBert(), "type_embedding.weight is", [](Spec& s) { s.type_vocab_size = 0; });
+  ExpectFault(TinyBert(), "input_steps end with width 7",
+              [](Spec& s) { s.input_steps = {{.names = {"w", ""}, .out = 7}}; });
+}
+
+TEST(ValidateSpecTest, RefusesBlocksThatCannotBeChained) {
+  ExpectFault(TinySharedProjection(), "residual is true, but the input's width is 5",
+              [](Spec& s) { s.input_dim = 5; });
+  ExpectFault(TinySharedProjection(), "\"shared_by_heads\", but the input's width is 5",
+              [](Spec& s) { s.input_dim = 5; });
+  ExpectFault(TinyBert(), "residual is false", [](Spec& s) { s.residual = false; });
+  ExpectFault(TinyBert(), "norm1.weight is", [](Spec& s) { s.norm = NormPlacement::kNone; });
+  ExpectFault(TinyBert(), "norm2.weight is missing", [](Spec& s) { s.norm2 = {}; });
+  ExpectFault(TinyBert(), "ffn_in.weight is", [](Spec& s) { s.ffn_size = 0; });
+  ExpectFault(TinyBert(), "ffn_out.weight is missing", [](Spec& s) { s.ffn_out = {}; });
+  ExpectFault(TinyBert(), "query.weight is missing", [](Spec& s) { s.query = {}; });
+  ExpectFault(TinyBert(), "fused_qkv.weight is missing",
+              [](Spec& s) { s.qkv = QkvLayout::kFused; });
+  ExpectFault(TinyTorchEncoder(), "key.weight is missing",
+              [](Spec& s) { s.qkv = QkvLayout::kSeparate; });
+  ExpectFault(TinyBert(), "attention_output.weight is missing",
+              [](Spec& s) { s.attention_output = {}; });
+  ExpectFault(TinyBert(), "key.bias is \"b\" without a weight", [](Spec& s) { s.key = {"", "b"}; });
+}
+
+TEST(ValidateSpecTest, RefusesNamesThatDoNotTellBlocksApart) {
+  ExpectFault(TinyBert(), "query names \"q\" in all 2 layers",
+              [](Spec& s) { s.query.weight = "q"; });
+  ExpectFault(TinyBert(), "norm2 names \"b\" in all 2 layers", [](Spec& s) { s.norm2.bias = "b"; });
+  ExpectFault(TinyBert(), "outside the blocks",
+              [](Spec& s) { s.word_embedding.weight = "{layer}.w"; });
+  ExpectFault(TinyBert(), "outside the blocks",
+              [](Spec& s) { s.pooler[0].names.bias = "{layer}.b"; });
+}
+
+TEST(ValidateSpecTest, RefusesStepsThatDoNotFitTogether) {
+  ExpectFault(TinyAttentionStack(), "logits[1].out is 5; expected the width that a norm is given",
+              [](Spec& s) { s.logits[1].out = 5; });
+  ExpectFault(TinyAttentionStack(), "logits[2].out is 0", [](Spec& s) { s.logits[2].out = 0; });
+  ExpectFault(TinyAttentionStack(), "logits[0].names.weight is missing",
+              [](Spec& s) { s.logits[0].names = {}; });
+  ExpectFault(TinyTokenEncoder(), "default_pooling is \"pooler\"",
+              [](Spec& s) { s.default_pooling = Pooling::kPooler; });
+}
+
+TEST(ValidateSpecTest, RefusesHabitsThatFitEveryName) {
+  ExpectFault(TinyBert(), "aliases", [](Spec& s) { s.aliases.push_back({"", "x"}); });
+  ExpectFault(TinyBert(), "aliases", [](Spec& s) { s.aliases.push_back({"x", "x"}); });
+  ExpectFault(TinyBert(), "harmless", [](Spec& s) { s.harmless.push_back(""); });
+  ExpectFault(TinyTokenEncoder(), "final_norm_optional",
+              [](Spec& s) { s.final_norm_optional = true; });
+}
+
+}  // namespace
+}  // namespace encoderd
