@@ -165,7 +165,8 @@ with_heartbeat() {
 # Leaves neither a running bootstrap nor half a root behind.
 abandon() {
   [[ -z $child ]] || { kill -KILL "$child" && wait "$child"; } 2>/dev/null || true
-  rm -rf --one-file-system -- "$partial"
+  # The dying may still write during the first pass.
+  rm -rf --one-file-system -- "$partial" 2>/dev/null || rm -rf --one-file-system -- "$partial"
 }
 
 # make_root ROOT: makes it beside its name and renames it, with the lock held.
