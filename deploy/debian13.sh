@@ -90,7 +90,8 @@ missing() {
 
 apt_install() {
   export DEBIAN_FRONTEND=noninteractive
-  apt-get -q -o DPkg::Lock::Timeout=300 update
+  # A foreign source that cannot be read is no reason to stop; a package that is missing is.
+  apt-get -q -o DPkg::Lock::Timeout=300 update || say "some package sources could not be read"
   apt-get -q -y -o DPkg::Lock::Timeout=300 install --no-install-recommends "$@"
 }
 
