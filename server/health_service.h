@@ -24,6 +24,10 @@ class HealthService final : public grpc::health::v1::Health::CallbackService {
   void SetReady(bool ready);
   // "liveness". True until told otherwise.
   void SetLive(bool live);
+  bool live() const {
+    MutexLock lock(mutex_);
+    return live_;
+  }
 
   // Ends every Watch with UNAVAILABLE, those that come later at once. Call before the gRPC server
   // shuts down.

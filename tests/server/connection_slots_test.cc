@@ -1,0 +1,21 @@
+// Goal: each connection has its own share, given back in full.
+#include "server/connection_slots.h"
+
+#include <gtest/gtest.h>
+
+namespace encoderd {
+namespace {
+
+TEST(ConnectionSlotsTest, EachConnectionHasItsShare) {
+  ConnectionSlots slots(2);
+  EXPECT_TRUE(slots.Take("a"));
+  EXPECT_TRUE(slots.Take("a"));
+  EXPECT_FALSE(slots.Take("a"));
+  EXPECT_TRUE(slots.Take("b"));
+  slots.Give("a");
+  EXPECT_TRUE(slots.Take("a"));
+  EXPECT_FALSE(slots.Take("a"));
+}
+
+}  // namespace
+}  // namespace encoderd
