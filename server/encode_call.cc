@@ -69,7 +69,8 @@ class EncodeCall final : public EngineCall,
         context_(context),
         response_(response),
         peer_(context.peer()),
-        arrival_(service.clock.Now()) {}
+        arrival_(service.clock.Now()),
+        has_deadline_(context.deadline() != std::chrono::system_clock::time_point::max()) {}
 
   // Keeps the call until gRPC is done with it, and begins.
   void Start(const grpc::ByteBuffer& bytes) {
@@ -226,10 +227,8 @@ class EncodeCall final : public EngineCall,
 
   // The caller's deadline, which gRPC watches, or the default one, which we watch.
   void SetDeadline() {
-    const auto deadline = context_.deadline();
-    has_deadline_ = deadline != std::chrono::system_clock::time_point::max();
     if (has_deadline_) {
-      info_.deadline = arrival_ + (absl::FromChrono(deadline) - absl::Now());
+      info_.deadline = arrival_ + (absl::FromChrono(context_.deadline()) - absl::Now());
       return;
     }
     info_.deadline = arrival_ + service_.options.default_deadline;
@@ -277,7 +276,7 @@ class EncodeCall final : public EngineCall,
     if (alarm_.has_value()) alarm_->Cancel();
     if (has_slot_) service_.connections.Give(peer_);
     record.method = Method::kEncode;
-    record.without_deadline = alarm_.has_value();
+    record.without_deadline = !has_deadline_;
     service_.metrics.CallEnded(record);
     grpc::ServerUnaryReactor::Finish(status);
   }
@@ -287,11 +286,11 @@ class EncodeCall final : public EngineCall,
   grpc::ByteBuffer& response_;
   const std::string peer_;
   const absl::Time arrival_;
+  const bool has_deadline_;           // of the caller's own
   std::shared_ptr<EncodeCall> self_;  // until OnDone
 
   std::string request_id_;
   bool has_slot_ = false;
-  bool has_deadline_ = false;  // of the caller's own
   std::atomic<bool> submitted_ = false;
   DecodedRequest decoded_;
   Plan plan_;

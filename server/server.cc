@@ -18,7 +18,6 @@
 #include "absl/time/clock.h"
 #include "engine/status_macros.h"
 #include "server/batching/batcher.h"
-#include "server/cpu_quota.h"
 #include "server/encode_service.h"
 #include "server/engine_runner.h"
 #include "server/health_service.h"
@@ -118,7 +117,7 @@ class GrpcServer final : public Server {
     const EngineInfo& info = engine_->info();
     ASSIGN_OR_RETURN(
         batcher_,
-        Batcher::Start({.workers = options_.workers > 0 ? options_.workers : ReadCpuQuota().Cpus(),
+        Batcher::Start({.workers = options_.workers,
                         .max_batch_tokens = info.max_batch_tokens,
                         .max_batch_wait = options_.max_batch_wait,
                         .max_queue_requests = options_.max_queue_requests,

@@ -29,6 +29,7 @@ class Server {
  public:
   // Binds the address and answers from now on: health says NOT_SERVING, calls get UNAVAILABLE.
   // `metrics` must outlive the server. Errors: kUnavailable when the address cannot be bound.
+  // REQUIRES: options.workers is at least 1.
   static absl::StatusOr<std::unique_ptr<Server>> Listen(const Options& options, Metrics& metrics);
 
   // Ends every call at once, then waits for running batches.

@@ -1,0 +1,253 @@
+// Goal: the server says what it is from the first connection to the last, and goes without losing
+// a call that it has accepted.
+// Method: a whole server around the fake engine, whose latch holds loading and batches.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/time/clock.h"
+#include "tests/integration/test_server.h"
+
+namespace encoderd {
+namespace {
+
+using grpc::health::v1::HealthCheckRequest;
+using grpc::health::v1::HealthCheckResponse;
+using ::testing::ElementsAre;
+
+constexpr const char* kReadyNames[] = {"", "encoderd.v1.EncoderService"};
+
+HealthCheckResponse::ServingStatus HealthOf(TestServer& server, const std::string& service) {
+  grpc::ClientContext context;
+  HealthCheckRequest request;
+  request.set_service(service);
+  HealthCheckResponse response;
+  const grpc::Status status = server.health().Check(&context, request, &response);
+  EXPECT_TRUE(status.ok()) << status.error_message();
+  return response.status();
+}
+
+grpc::StatusCode UnknownNameCode(TestServer& server) {
+  grpc::ClientContext context;
+  HealthCheckRequest request;
+  request.set_service("made.up.Name");
+  HealthCheckResponse response;
+  return server.health().Check(&context, request, &response).error_code();
+}
+
+// Opens a Watch of the server's readiness and keeps what it says.
+class ReadinessWatch {
+ public:
+  explicit ReadinessWatch(TestServer& server) : reader_(server.health().Watch(&context_, {})) {}
+
+  bool Next(HealthCheckResponse::ServingStatus& status) {
+    HealthCheckResponse response;
+    if (!reader_->Read(&response)) return false;
+    status = response.status();
+    return true;
+  }
+  // Everything until the Watch ends.
+  std::vector<HealthCheckResponse::ServingStatus> Rest() {
+    std::vector<HealthCheckResponse::ServingStatus> statuses;
+    for (HealthCheckResponse::ServingStatus status; Next(status);) statuses.push_back(status);
+    return statuses;
+  }
+
+ private:
+  grpc::ClientContext context_;
+  std::unique_ptr<grpc::ClientReader<HealthCheckResponse>> reader_;
+};
+
+// ---- Loading
+// ---------------------------------------------------------------------------------------
+
+TEST(LoadingTest, IsNotServingUntilTheWorkersAreWarm) {
+  TestServer server(TestOptions(), TestServer::NotLoaded());
+  ReadinessWatch watch(server);
+  server.engine().latch().Close();  // holds the first batch: the one that warms the worker up
+  std::thread loading([&] { EXPECT_TRUE(server.Load().ok()); });
+  server.engine().latch().AwaitWaiting(1);
+
+  for (const char* name : kReadyNames) {
+    EXPECT_EQ(HealthOf(server, name), HealthCheckResponse::NOT_SERVING);
+  }
+  EXPECT_EQ(HealthOf(server, "liveness"), HealthCheckResponse::SERVING);
+  EXPECT_EQ(UnknownNameCode(server), grpc::StatusCode::NOT_FOUND);
+  const grpc::Status early = server.Encode(IdsRequest({{1}}));
+  EXPECT_THAT(early, Refused(grpc::StatusCode::UNAVAILABLE, "LOADING", "being loaded"));
+  EXPECT_TRUE(DetailOf<google::rpc::RetryInfo>(early).has_value());
+  grpc::ClientContext context;
+  v1::GetModelResponse model;
+  EXPECT_THAT(server.encoder().GetModel(&context, {}, &model),
+              Refused(grpc::StatusCode::UNAVAILABLE, "LOADING", ""));
+
+  server.engine().latch().Open();
+  loading.join();
+  for (const char* name : kReadyNames) {
+    EXPECT_EQ(HealthOf(server, name), HealthCheckResponse::SERVING);
+  }
+  EXPECT_EQ(UnknownNameCode(server), grpc::StatusCode::NOT_FOUND);
+  EXPECT_TRUE(server.Encode(IdsRequest({{1}})).ok());
+  server.server().Drain();
+  EXPECT_THAT(watch.Rest(),
+              ElementsAre(HealthCheckResponse::NOT_SERVING, HealthCheckResponse::SERVING,
+                          HealthCheckResponse::NOT_SERVING));
+}
+
+TEST(LoadingTest, ABrokenModelIsNeverServed) {
+  TestServer server(TestOptions(), TestServer::NotLoaded());
+  ReadinessWatch watch(server);
+  EXPECT_EQ(server.server().Load([] { return absl::InvalidArgumentError("no such tensor"); }),
+            absl::InvalidArgumentError("no such tensor"));
+  EXPECT_EQ(HealthOf(server, ""), HealthCheckResponse::NOT_SERVING);
+  EXPECT_THAT(server.Encode(IdsRequest({{1}})),
+              Refused(grpc::StatusCode::UNAVAILABLE, "LOADING", ""));
+  server.server().Drain();
+  EXPECT_THAT(watch.Rest(), ElementsAre(HealthCheckResponse::NOT_SERVING));
+}
+
+TEST(LoadingTest, AWorkerThatCannotBeMadeIsAnError) {
+  TestServer server(TestOptions(), TestServer::NotLoaded());
+  server.engine().ExhaustMemory();
+  EXPECT_EQ(server.Load().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(HealthOf(server, ""), HealthCheckResponse::NOT_SERVING);
+}
+
+TEST(ListenTest, ATakenPortIsAnError) {
+  TestServer first;
+  Options options = TestOptions();
+  options.listen.port = first.server().port();
+  auto metrics = Metrics::Start("", Version(), "test");
+  const auto second = Server::Listen(options, **metrics);
+  EXPECT_EQ(second.status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(second.status().message()),
+              ::testing::HasSubstr("--listen: cannot listen on 127.0.0.1:"));
+}
+
+TEST(ModelNameTest, IsTheFoldersName) {
+  EXPECT_EQ(ModelName("/models/minilm"), "minilm");
+  EXPECT_EQ(ModelName("/models/minilm/"), "minilm");
+  EXPECT_EQ(ModelName("minilm"), "minilm");
+  EXPECT_EQ(ModelName("/models/minilm/."), "minilm");
+  EXPECT_EQ(ModelName("/models/other/../minilm//"), "minilm");
+  EXPECT_NE(ModelName("."), "");
+  EXPECT_NE(ModelName("."), ".");
+}
+
+// ---- Draining
+// --------------------------------------------------------------------------------------
+
+TEST(DrainTest, AnIdleServerGoesAtOnceWithClientsConnectedAndWatching) {
+  TestServer server;
+  ReadinessWatch watch(server);
+  HealthCheckResponse::ServingStatus status;
+  ASSERT_TRUE(watch.Next(status));  // the Watch is open
+  const absl::Time start = absl::Now();
+  EXPECT_TRUE(server.server().Drain());
+  EXPECT_LT(absl::Now() - start, absl::Seconds(2));
+  EXPECT_THAT(watch.Rest(), ElementsAre(HealthCheckResponse::NOT_SERVING));
+}
+
+TEST(DrainTest, AcceptedCallsAreAnsweredAndNewOnesRefused) {
+  TestServer server;
+  ReadinessWatch watch(server);
+  server.engine().latch().Close();
+  std::vector<std::unique_ptr<PendingCall>> accepted;
+  for (int i = 0; i < 50; ++i) {
+    accepted.push_back(std::make_unique<PendingCall>(server.encoder(), IdsRequest({{1, 2}})));
+  }
+  server.AwaitMetric("encoderd_calls_in_flight", 50);
+  server.engine().latch().AwaitWaiting(1);
+
+  std::thread draining([&] { EXPECT_TRUE(server.server().Drain()); });
+  HealthCheckResponse::ServingStatus status;
+  do {
+    ASSERT_TRUE(watch.Next(status));
+  } while (status != HealthCheckResponse::NOT_SERVING);
+  // Refused from the moment that the drain has got so far.
+  grpc::Status late;
+  do {
+    PendingCall call(server.encoder(), IdsRequest({{1}}), absl::Milliseconds(200));
+    late = call.status();
+  } while (late.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED);
+  EXPECT_THAT(late, Refused(grpc::StatusCode::UNAVAILABLE, "DRAINING", "shutting down"));
+
+  server.engine().latch().Open();
+  for (auto& call : accepted) EXPECT_TRUE(call->status().ok()) << call->status().error_message();
+  draining.join();
+  EXPECT_EQ(server.Metric("encoderd_calls_in_flight"), 0);
+  EXPECT_EQ(server.Metric("encoderd_queue_calls"), 0);
+}
+
+TEST(DrainTest, ServesOnForTheDelay) {
+  Options options = TestOptions();
+  options.drain_delay = absl::Milliseconds(300);
+  TestServer server(options);
+  ReadinessWatch watch(server);
+  HealthCheckResponse::ServingStatus status;
+  ASSERT_TRUE(watch.Next(status));
+  std::thread draining([&] { EXPECT_TRUE(server.server().Drain()); });
+  ASSERT_TRUE(watch.Next(status));
+  EXPECT_EQ(status, HealthCheckResponse::NOT_SERVING);
+  EXPECT_TRUE(server.Encode(IdsRequest({{1}})).ok());
+  draining.join();
+}
+
+TEST(DrainTest, WhatIsLeftAfterTheTimeoutGetsUnavailable) {
+  Options options = TestOptions();
+  options.drain_timeout = absl::Milliseconds(50);
+  TestServer server(options);
+  server.engine().latch().Close();
+  PendingCall running(server.encoder(), IdsRequest({{1}}));
+  server.engine().latch().AwaitWaiting(1);
+  PendingCall waiting(server.encoder(), IdsRequest({{2}}));
+  server.AwaitMetric("encoderd_queue_calls", 1);
+  const absl::Time start = absl::Now();
+  EXPECT_FALSE(server.server().Drain());
+  EXPECT_LT(absl::Now() - start, absl::Seconds(1));
+  EXPECT_EQ(running.status().error_code(), grpc::StatusCode::UNAVAILABLE);
+  EXPECT_EQ(waiting.status().error_code(), grpc::StatusCode::UNAVAILABLE);
+}
+
+TEST(DestructionTest, EndsCallsThatAreUnderWay) {
+  std::unique_ptr<PendingCall> call;
+  std::shared_ptr<grpc::Channel> channel;
+  std::unique_ptr<v1::EncoderService::Stub> encoder;
+  {
+    TestServer server;
+    channel = server.Connect();
+    encoder = v1::EncoderService::NewStub(channel);
+    server.engine().latch().Close();
+    call = std::make_unique<PendingCall>(*encoder, IdsRequest({{1}}));
+    server.engine().latch().AwaitWaiting(1);
+  }
+  EXPECT_FALSE(call->status().ok() && call->response().last_hidden_state().data().empty());
+}
+
+// ---- Callers that vanish
+// ---------------------------------------------------------------------------
+
+TEST(VanishingCallersTest, LeaveNothingBehind) {
+  TestServer server;
+  for (int round = 0; round < 20; ++round) {
+    std::vector<std::unique_ptr<PendingCall>> calls;
+    {
+      const auto encoder = v1::EncoderService::NewStub(server.Connect());
+      for (int i = 0; i < 10; ++i) {
+        calls.push_back(std::make_unique<PendingCall>(*encoder, IdsRequest({{1, 2, 3}})));
+        if (i % 3 != 0) calls.back()->Cancel();
+      }
+      for (auto& call : calls) call->status();
+    }
+    ASSERT_TRUE(server.Encode(IdsRequest({{4}})).ok());
+  }
+  server.AwaitMetric("encoderd_calls_in_flight", 0);
+  server.AwaitMetric("encoderd_queue_calls", 0);
+}
+
+}  // namespace
+}  // namespace encoderd
