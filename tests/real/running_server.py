@@ -33,11 +33,11 @@ class RunningServer:
         threading.Thread(target=self._read_log, daemon=True).start()
         self._ready.wait(READY_SECONDS)
         self.seconds_to_ready = time.monotonic() - start
-        serving = [m for line in self._log if (m := re.search(r"Serving\b.*\blisten=(\S+)", line))]
+        serving = [m for line in self._log if (m := re.search(r"Serving\. .*\bport=(\d+)", line))]
         if not serving:
             self._process.kill()
             raise RuntimeError("encoderd did not get ready; its log:\n" + "".join(self._log))
-        self.address = serving[0].group(1)
+        self.address = f"127.0.0.1:{serving[0].group(1)}"
         return self
 
     def __exit__(self, kind, *unused):
