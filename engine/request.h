@@ -85,7 +85,7 @@ struct Request {
 struct PooledOutput {
   Pooling kind = Pooling::kMean;
   bool normalize = false;
-  int64_t layer = 0;       // 0 … num_layers; num_layers = last_hidden_state
+  std::optional<int64_t> layer;  // 0 … num_layers; absent = last_hidden_state
   int64_t dimensions = 0;  // 1 … hidden width of the layer
 };
 
@@ -103,7 +103,7 @@ struct Plan {
 
   int64_t layers_run = 0;      // blocks whose output is needed: 0 … num_layers
   bool last_map_only = false;  // block `layers_run` runs as far as its attention map and no further
-  bool final_norm_needed = false;      // anything reads last_hidden_state
+  bool final_norm_needed = false;  // anything reads last_hidden_state
   std::vector<int64_t> token_offsets;  // [sequences + 1]
   std::vector<int64_t>
       pooled_offsets;        // [sequences + 1] rows of pooled outputs: one per sequence or span

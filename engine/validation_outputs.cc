@@ -16,14 +16,6 @@ std::string Element(const char* list, size_t index) {
   return absl::StrCat("outputs.", list, "[", index, "]");
 }
 
-// Width of what comes out of the steps; a norm keeps its input's.
-int64_t WidthAfter(const std::vector<Step>& steps, int64_t width) {
-  for (const Step& step : steps) {
-    if (step.kind == Step::Kind::kLinear) width = step.out;
-  }
-  return width;
-}
-
 class OutputCheck {
  public:
   OutputCheck(const EncoderSpec& spec, const OutputSpec& outputs, Faults& faults, Plan& plan)
@@ -92,7 +84,7 @@ class OutputCheck {
     const Pooling kind = asked.kind.value_or(spec_.default_pooling);
     const auto field = [&] { return Element("pooled", index); };
 
-    int64_t layer = spec_.num_layers;
+    std::optional<int64_t> layer;
     if (asked.layer.has_value()) {
       const auto resolved = Resolve(*asked.layer, spec_.num_layers + 1, /*negative_from_end=*/true);
       if (!resolved.has_value()) {
@@ -104,18 +96,18 @@ class OutputCheck {
       layer = *resolved;
     }
 
-    int64_t width = spec_.hidden_width(layer);
+    int64_t width = spec_.hidden_width(layer.value_or(spec_.num_layers));
     if (kind == Pooling::kPooler) {
       if (spec_.pooler.empty()) {
         AddUnavailable(field, "pooler");
         return;
       }
-      if (layer != spec_.num_layers) {
+      if (layer.has_value()) {
         faults_.Add(
             "LAYER_OUT_OF_RANGE", [&] { return field() + ".layer"; },
             [&] {
-              return absl::StrCat("the pooler reads the last layer: expected ", spec_.num_layers,
-                                  " or none, got ", *asked.layer);
+              return absl::StrCat("the pooler reads last_hidden_state: expected no layer, got ",
+                                  *asked.layer);
             });
         return;
       }
@@ -163,7 +155,7 @@ class OutputCheck {
       outputs_needed = std::max<int64_t>(outputs_needed, layer);
     }
     for (const PooledOutput& pooled : plan_.pooled) {
-      outputs_needed = std::max(outputs_needed, pooled.layer);
+      outputs_needed = std::max(outputs_needed, pooled.layer.value_or(spec_.num_layers));
     }
     int64_t maps_needed = 0;
     for (const int32_t layer : plan_.attention_layers) {
@@ -171,11 +163,9 @@ class OutputCheck {
     }
     plan_.last_map_only = maps_needed > outputs_needed;
     plan_.layers_run = plan_.last_map_only ? maps_needed - 1 : outputs_needed;
-    plan_.final_norm_needed =
-        plan_.last_hidden_state || plan_.logits ||
-        std::count(plan_.hidden_layers.begin(), plan_.hidden_layers.end(), spec_.num_layers) > 0 ||
-        std::any_of(plan_.pooled.begin(), plan_.pooled.end(),
-                    [&](const PooledOutput& pooled) { return pooled.layer == spec_.num_layers; });
+    plan_.final_norm_needed = plan_.last_hidden_state || plan_.logits ||
+                              std::any_of(plan_.pooled.begin(), plan_.pooled.end(),
+                                          [](const PooledOutput& pooled) { return !pooled.layer; });
   }
 
   // ---- Indices ----------------------------------------------------------------------------------

@@ -70,6 +70,14 @@ struct Step {
   bool operator==(const Step&) const = default;
 };
 
+// Width of what comes out of `steps` when vectors of `width` go in.
+inline int64_t WidthAfter(const std::vector<Step>& steps, int64_t width) {
+  for (const Step& step : steps) {
+    if (step.kind == Step::Kind::kLinear) width = step.out;
+  }
+  return width;
+}
+
 // Two spellings of one tensor name: a name that ends in `from` may be saved as ending in `to`
 // instead.
 struct SuffixAlias {
@@ -132,7 +140,7 @@ struct EncoderSpec {
   // Width of what enters block 0.
   int64_t embedding_size() const {
     if (input == InputKind::kTokenIds) return hidden_size;
-    return input_steps.empty() ? input_dim : input_steps.back().out;
+    return WidthAfter(input_steps, input_dim);
   }
   // Width of hidden_states[layer], layer 0 … num_layers.
   int64_t hidden_width(int64_t layer) const { return layer == 0 ? embedding_size() : hidden_size; }

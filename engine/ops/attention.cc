@@ -142,7 +142,7 @@ absl::StatusOr<Attention> Attention::Create(const AttentionOptions& options) {
         impl->score[k][r] = Ukernel({.m = rows,
                                      .n = keys,
                                      .k = options.head_dim,
-                                     .lda = options.layout.row_stride,
+                                     .lda = options.strides.row_stride,
                                      .ldb = kKeyBlock,
                                      .ldc = kKeyBlock,
                                      .accumulate = false});
@@ -188,7 +188,7 @@ size_t Attention::scratch_bytes(int64_t tokens) const {
 // k becomes columns, v is made dense, both padded with zeros to a whole kKeyStep.
 void Attention::Impl::PackHead(const AttentionArgs& args, int64_t head,
                                const Scratch& scratch) const {
-  const auto& [row_stride, head_stride, q_offset, k_offset, v_offset] = options.layout;
+  const auto& [row_stride, head_stride, q_offset, k_offset, v_offset] = options.strides;
   const int64_t d = options.head_dim;
   const float* const k = args.qkv + head * head_stride + k_offset;
   for (int64_t key = 0; key < args.tokens; key += kKeyBlock) {
@@ -252,8 +252,8 @@ bool Attention::Impl::RunQueryBlock(const AttentionArgs& args, int64_t head, int
         RoundUp(std::min(kKeyBlock, args.tokens - key), kKeyStep) / kKeyStep - 1);
   };
 
-  const float* const q = args.qkv + first_row * options.layout.row_stride +
-                         head * options.layout.head_stride + options.layout.q_offset;
+  const float* const q = args.qkv + first_row * options.strides.row_stride +
+                         head * options.strides.head_stride + options.strides.q_offset;
   for (int64_t key = 0; key < args.tokens; key += kKeyBlock) {
     score[key_kernel(key)][row_kernel].Run(q, scratch.keys + key * d,
                                            scratch.scores + key * kQueryBlock);

@@ -22,7 +22,7 @@ namespace encoderd::ops {
 
 // Where q, k and v of head h and token t lie: data + t · row_stride + h · head_stride +
 // {q,k,v}_offset, head_dim values each.
-struct QkvLayoutInfo {
+struct QkvStrides {
   int64_t row_stride = 0;
   int64_t head_stride = 0;
   int64_t q_offset = 0;
@@ -33,7 +33,7 @@ struct QkvLayoutInfo {
 struct AttentionOptions {
   int64_t heads = 0;
   int64_t head_dim = 0;
-  QkvLayoutInfo layout;
+  QkvStrides strides;
   float scale = 1;  // what q·kᵀ is multiplied with
 };
 

@@ -23,12 +23,12 @@ constexpr int64_t kHeadDim = 20;
 constexpr int64_t kWidth = kHeads * kHeadDim;
 constexpr float kScale = 0.22360679775f;  // 1/√20
 
-constexpr QkvLayoutInfo kSeparate = {.row_stride = 3 * kWidth,
+constexpr QkvStrides kSeparate = {.row_stride = 3 * kWidth,
                                      .head_stride = kHeadDim,
                                      .q_offset = 0,
                                      .k_offset = kWidth,
                                      .v_offset = 2 * kWidth};
-constexpr QkvLayoutInfo kByHead = {.row_stride = 3 * kWidth,
+constexpr QkvStrides kByHead = {.row_stride = 3 * kWidth,
                                    .head_stride = 3 * kHeadDim,
                                    .q_offset = 0,
                                    .k_offset = kHeadDim,
@@ -100,7 +100,7 @@ class AttentionTest : public ::testing::Test {
 };
 
 const AttentionOptions kOptions = {
-    .heads = kHeads, .head_dim = kHeadDim, .layout = kSeparate, .scale = kScale};
+    .heads = kHeads, .head_dim = kHeadDim, .strides = kSeparate, .scale = kScale};
 
 TEST_F(AttentionTest, EqualsReferenceForEveryLength) {
   for (int64_t tokens : {1, 2, 7, 8, 15, 16, 17, 31, 32, 33, 63, 64, 65, 80, 128, 129, 200}) {
@@ -111,7 +111,7 @@ TEST_F(AttentionTest, EqualsReferenceForEveryLength) {
 
 TEST_F(AttentionTest, ReadsProjectionsGroupedByHead) {
   AttentionOptions options = kOptions;
-  options.layout = kByHead;
+  options.strides = kByHead;
   ExpectEqualsReference(options, RandomQkv(37), Mask());
 }
 

@@ -86,7 +86,7 @@ bool Visible(const Mask& mask, int64_t tokens, int64_t head, int64_t row, int64_
 
 AttentionResult Attention(const ops::AttentionOptions& options, std::span<const float> qkv,
                           int64_t tokens, const Mask& mask) {
-  const auto& layout = options.layout;
+  const auto& layout = options.strides;
   auto value = [&](int64_t token, int64_t head, int64_t offset, int64_t i) {
     return static_cast<double>(qkv[static_cast<size_t>(token * layout.row_stride +
                                                        head * layout.head_stride + offset + i)]);

@@ -1,0 +1,274 @@
+#include "engine/weights.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <string>
+#include <utility>
+
+#include "engine/status_macros.h"
+
+namespace encoderd {
+namespace {
+
+// Reads tensors and builds operations of one model with one way of cutting rows.
+class Loader {
+ public:
+  Loader(const EncoderSpec& spec, const Checkpoint& checkpoint, ops::RowBuckets buckets)
+      : spec_(spec), checkpoint_(checkpoint), buckets_(buckets) {}
+
+  absl::StatusOr<ops::Linear> ReadLinear(const TensorNames& names, int64_t in, int64_t out,
+                                         Activation activation, bool add_residual) const {
+    return ReadStacked({names}, in, out, activation, add_residual);
+  }
+
+  // One product for matrices that share their input: their rows stacked, their biases one behind the other.
+  absl::StatusOr<ops::Linear> ReadStacked(const std::vector<TensorNames>& parts, int64_t in,
+                                          int64_t out, Activation activation,
+                                          bool add_residual) const {
+    const bool has_bias = !parts.front().bias.empty();
+    ASSIGN_OR_RETURN(Buffer weights, Buffer::Allocate(static_cast<size_t>(in * out) * sizeof(float),
+                                                      parts.front().weight));
+    ASSIGN_OR_RETURN(Buffer bias,
+                     Buffer::Allocate(has_bias ? static_cast<size_t>(out) * sizeof(float) : 0,
+                                      parts.front().bias));
+    const size_t count = parts.size();
+    for (size_t i = 0; i < count; ++i) {
+      const size_t part = weights.floats().size() / count;
+      RETURN_IF_ERROR(checkpoint_.ReadInto(parts[i].weight, weights.floats().subspan(i * part, part)));
+      if (!has_bias) continue;
+      const size_t bias_part = bias.floats().size() / count;
+      RETURN_IF_ERROR(
+          checkpoint_.ReadInto(parts[i].bias, bias.floats().subspan(i * bias_part, bias_part)));
+    }
+    return ops::Linear::Create({.name = parts.front().weight,
+                                .in = in,
+                                .out = out,
+                                .weights = weights.floats(),
+                                .bias = bias.floats(),
+                                .activation = activation,
+                                .add_residual = add_residual},
+                               buckets_);
+  }
+
+  absl::StatusOr<ops::LayerNorm> ReadNorm(const TensorNames& names,
+                                          Activation activation = Activation::kNone) const {
+    ASSIGN_OR_RETURN(Buffer weight, checkpoint_.Read(names.weight));
+    ASSIGN_OR_RETURN(Buffer bias, checkpoint_.Read(names.bias));
+    return ops::LayerNorm::Create({.name = names.weight,
+                                   .weight = weight.floats(),
+                                   .bias = bias.floats(),
+                                   .eps = spec_.norm_eps,
+                                   .activation = activation},
+                                  buckets_);
+  }
+
+  absl::StatusOr<std::vector<StepWeights>> ReadSteps(const std::vector<Step>& steps,
+                                                     int64_t width) const {
+    std::vector<StepWeights> weights(steps.size());
+    for (size_t i = 0; i < steps.size(); ++i) {
+      const Step& step = steps[i];
+      if (step.kind == Step::Kind::kNorm) {
+        ASSIGN_OR_RETURN(weights[i].norm, ReadNorm(step.names, step.activation));
+      } else {
+        ASSIGN_OR_RETURN(weights[i].linear, ReadLinear(step.names, width, step.out, step.activation,
+                                                       /*add_residual=*/false));
+        width = step.out;
+      }
+    }
+    return weights;
+  }
+
+  absl::StatusOr<ops::Linear> ReadQkv(int64_t layer) const {
+    const int64_t in = spec_.hidden_width(layer);
+    auto named = [&](const TensorNames& pattern) { return AtLayer(pattern, layer); };
+    const std::vector<TensorNames> separate = {named(spec_.query), named(spec_.key),
+                                               named(spec_.value)};
+    switch (spec_.qkv) {
+      case QkvLayout::kSeparate:
+        return ReadStacked(separate, in, 3 * spec_.hidden_size, Activation::kNone, false);
+      case QkvLayout::kSharedByHeads:
+        return ReadStacked(separate, spec_.head_dim(), 3 * spec_.head_dim(), Activation::kNone,
+                           false);
+      case QkvLayout::kFused:
+      case QkvLayout::kFusedByHead:
+        break;
+    }
+    return ReadLinear(named(spec_.fused_qkv), in, 3 * spec_.hidden_size, Activation::kNone, false);
+  }
+
+  absl::StatusOr<BlockWeights> ReadBlock(int64_t layer) const {
+    BlockWeights block;
+    auto named = [&](const TensorNames& pattern) { return AtLayer(pattern, layer); };
+    const int64_t hidden = spec_.hidden_size;
+    ASSIGN_OR_RETURN(block.qkv, ReadQkv(layer));
+    ASSIGN_OR_RETURN(block.attention_output, ReadLinear(named(spec_.attention_output), hidden,
+                                                        hidden, Activation::kNone, spec_.residual));
+    if (spec_.norm != NormPlacement::kNone) {
+      ASSIGN_OR_RETURN(block.norm1, ReadNorm(named(spec_.norm1)));
+    }
+    if (spec_.ffn_size == 0) return block;
+    ASSIGN_OR_RETURN(block.ffn_in, ReadLinear(named(spec_.ffn_in), hidden, spec_.ffn_size,
+                                              spec_.activation, /*add_residual=*/false));
+    ASSIGN_OR_RETURN(block.ffn_out, ReadLinear(named(spec_.ffn_out), spec_.ffn_size, hidden,
+                                               Activation::kNone, spec_.residual));
+    if (spec_.norm != NormPlacement::kNone) {
+      ASSIGN_OR_RETURN(block.norm2, ReadNorm(named(spec_.norm2)));
+    }
+    return block;
+  }
+
+  absl::StatusOr<ops::Attention> BuildAttention() const {
+    const int64_t d = spec_.head_dim();
+    const int64_t hidden = spec_.hidden_size;
+    // The shared matrices see each head as a row of its own, which leaves q, k and v grouped by head.
+    const bool by_head =
+        spec_.qkv == QkvLayout::kFusedByHead || spec_.qkv == QkvLayout::kSharedByHeads;
+    const ops::QkvStrides strides = {.row_stride = 3 * hidden,
+                                     .head_stride = by_head ? 3 * d : d,
+                                     .q_offset = 0,
+                                     .k_offset = by_head ? d : hidden,
+                                     .v_offset = by_head ? 2 * d : 2 * hidden};
+    return ops::Attention::Create({.heads = spec_.num_heads,
+                                   .head_dim = d,
+                                   .strides = strides,
+                                   .scale = static_cast<float>(spec_.score_scale)});
+  }
+
+  absl::StatusOr<Buffer> ReadPositions() const {
+    if (spec_.positions == PositionKind::kLearned) {
+      return checkpoint_.Read(spec_.position_embedding.weight);
+    }
+    if (spec_.positions == PositionKind::kNone) return Buffer();
+    // Vaswani et al. 2017, 3.5, in single precision as PyTorch code computes it: at position 5000 the rounding of the angle is
+    // 10⁻⁴, and trained models have it built in.
+    const auto width = static_cast<size_t>(spec_.hidden_size);
+    ASSIGN_OR_RETURN(Buffer table,
+                     Buffer::Allocate(static_cast<size_t>(spec_.max_positions) * width * sizeof(float),
+                                      "sinusoidal positions"));
+    for (size_t i = 0; i < width; i += 2) {
+      const float exponent = static_cast<float>(i) * (-std::log(10000.0f) / static_cast<float>(width));
+      const float frequency = std::exp(exponent);
+      for (size_t position = 0; position < static_cast<size_t>(spec_.max_positions); ++position) {
+        const float angle = static_cast<float>(position) * frequency;
+        table.floats()[position * width + i] = std::sin(angle);
+        if (i + 1 < width) table.floats()[position * width + i + 1] = std::cos(angle);
+      }
+    }
+    return table;
+  }
+
+  absl::StatusOr<EncoderWeights> ReadAll() const {
+    EncoderWeights weights;
+    weights.buckets = buckets_;
+    if (spec_.input == InputKind::kTokenIds) {
+      ASSIGN_OR_RETURN(weights.words, checkpoint_.Read(spec_.word_embedding.weight));
+    }
+    ASSIGN_OR_RETURN(weights.positions, ReadPositions());
+    if (spec_.type_vocab_size > 0) {
+      ASSIGN_OR_RETURN(weights.types, checkpoint_.Read(spec_.type_embedding.weight));
+    }
+    ASSIGN_OR_RETURN(weights.input_steps, ReadSteps(spec_.input_steps, spec_.input_dim));
+    if (!spec_.embedding_norm.weight.empty()) {
+      ASSIGN_OR_RETURN(weights.embedding_norm, ReadNorm(spec_.embedding_norm));
+    }
+    for (int64_t layer = 0; layer < spec_.num_layers; ++layer) {
+      ASSIGN_OR_RETURN(weights.blocks.emplace_back(), ReadBlock(layer));
+    }
+    ASSIGN_OR_RETURN(weights.attention, BuildAttention());
+    if (!spec_.final_norm.weight.empty()) {
+      ASSIGN_OR_RETURN(weights.final_norm, ReadNorm(spec_.final_norm));
+    }
+    ASSIGN_OR_RETURN(weights.logits, ReadSteps(spec_.logits, spec_.hidden_size));
+    ASSIGN_OR_RETURN(weights.pooler, ReadSteps(spec_.pooler, spec_.hidden_size));
+    return weights;
+  }
+
+ private:
+  static TensorNames AtLayer(const TensorNames& pattern, int64_t layer) {
+    return {LayerName(pattern.weight, layer), LayerName(pattern.bias, layer)};
+  }
+
+  const EncoderSpec& spec_;
+  const Checkpoint& checkpoint_;
+  ops::RowBuckets buckets_;
+};
+
+// Whether rows keep their bits in every bucket, tried on each distinct operation.
+absl::StatusOr<bool> RowsAgree(const EncoderWeights& weights) {
+  std::vector<const ops::Linear*> linears;
+  std::vector<const ops::LayerNorm*> norms;
+  weights.ForEachOperation(
+      [&](const ops::Linear& linear) {
+        const bool seen = std::any_of(linears.begin(), linears.end(), [&](const auto* other) {
+          return other->in() == linear.in() && other->out() == linear.out();
+        });
+        if (!seen) linears.push_back(&linear);
+      },
+      [&](const ops::LayerNorm& norm) {
+        if (norms.empty()) norms.push_back(&norm);
+      });
+  for (const ops::Linear* linear : linears) {
+    ASSIGN_OR_RETURN(const bool agree, linear->RowsAgree());
+    if (!agree) return false;
+  }
+  for (const ops::LayerNorm* norm : norms) {
+    ASSIGN_OR_RETURN(const bool agree, norm->RowsAgree());
+    if (!agree) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+void EncoderWeights::ForEachOperation(
+    const std::function<void(const ops::Linear&)>& linear,
+    const std::function<void(const ops::LayerNorm&)>& norm) const {
+  auto visit_norm = [&](const std::optional<ops::LayerNorm>& op) {
+    if (op.has_value()) norm(*op);
+  };
+  auto visit_linear = [&](const std::optional<ops::Linear>& op) {
+    if (op.has_value()) linear(*op);
+  };
+  for (const auto* steps : {&input_steps, &logits, &pooler}) {
+    for (const StepWeights& step : *steps) {
+      visit_linear(step.linear);
+      visit_norm(step.norm);
+    }
+  }
+  visit_norm(embedding_norm);
+  for (const BlockWeights& block : blocks) {
+    linear(block.qkv);
+    linear(block.attention_output);
+    visit_norm(block.norm1);
+    visit_linear(block.ffn_in);
+    visit_linear(block.ffn_out);
+    visit_norm(block.norm2);
+  }
+  visit_norm(final_norm);
+}
+
+size_t EncoderWeights::bytes() const {
+  size_t total = words.size() + positions.size() + types.size();
+  ForEachOperation([&](const ops::Linear& op) { total += op.weights_bytes(); },
+                   [&](const ops::LayerNorm& op) { total += op.weights_bytes(); });
+  return total;
+}
+
+size_t EncoderWeights::scratchpad_bytes() const {
+  size_t most = 0;
+  ForEachOperation([&](const ops::Linear& op) { most = std::max(most, op.scratchpad_bytes()); },
+                   [&](const ops::LayerNorm& op) { most = std::max(most, op.scratchpad_bytes()); });
+  return most;
+}
+
+absl::StatusOr<EncoderWeights> LoadWeights(const EncoderSpec& spec, const Checkpoint& checkpoint) {
+  const ops::RowBuckets steps(ops::RowBuckets::Mode::kSteps);
+  ASSIGN_OR_RETURN(EncoderWeights weights, Loader(spec, checkpoint, steps).ReadAll());
+  ASSIGN_OR_RETURN(const bool agree, RowsAgree(weights));
+  if (agree) return weights;
+  weights = EncoderWeights();  // frees the packed weights before they are read again
+  return Loader(spec, checkpoint, ops::RowBuckets(ops::RowBuckets::Mode::kFixed)).ReadAll();
+}
+
+}  // namespace encoderd

@@ -1,0 +1,62 @@
+// weights.h — a model's weights as the forward pass uses them: packed, fused and ready to run.
+//
+// Role: built once at load from a spec and a checkpoint, then shared read-only by all workers.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "engine/model/checkpoint.h"
+#include "engine/model/spec.h"
+#include "engine/ops/attention.h"
+#include "engine/ops/layer_norm.h"
+#include "engine/ops/linear.h"
+#include "engine/ops/row_buckets.h"
+#include "engine/tensor/buffer.h"
+
+namespace encoderd {
+
+// One step of a stack in front of or behind the blocks; exactly one of the two is set.
+struct StepWeights {
+  std::optional<ops::Linear> linear;
+  std::optional<ops::LayerNorm> norm;
+};
+
+// What the spec leaves out stays empty.
+struct BlockWeights {
+  ops::Linear qkv;  // q, k and v in one product, in the layout that `attention` reads
+  ops::Linear attention_output;
+  std::optional<ops::LayerNorm> norm1;
+  std::optional<ops::Linear> ffn_in;
+  std::optional<ops::Linear> ffn_out;
+  std::optional<ops::LayerNorm> norm2;
+};
+
+struct EncoderWeights {
+  ops::RowBuckets buckets;
+  Buffer words;      // [vocab, hidden]
+  Buffer positions;  // [max_positions, hidden]
+  Buffer types;      // [type_vocab, hidden]
+  std::vector<StepWeights> input_steps;
+  std::optional<ops::LayerNorm> embedding_norm;
+  std::vector<BlockWeights> blocks;
+  ops::Attention attention;  // the same kernels serve every block
+  std::optional<ops::LayerNorm> final_norm;
+  std::vector<StepWeights> logits;
+  std::vector<StepWeights> pooler;
+
+  size_t bytes() const;             // all of the above in memory
+  size_t scratchpad_bytes() const;  // the largest that any operation wants
+  void ForEachOperation(const std::function<void(const ops::Linear&)>& linear,
+                        const std::function<void(const ops::LayerNorm&)>& norm) const;
+};
+
+// Reads and packs everything the spec names. Also decides how rows are cut: in steps where a row's bits do not depend on the
+// bucket (checked here, on this CPU, for this model's shapes), else in fixed blocks.
+// Errors: those of the checkpoint and of the operations; kResourceExhausted when memory runs out.
+absl::StatusOr<EncoderWeights> LoadWeights(const EncoderSpec& spec, const Checkpoint& checkpoint);
+
+}  // namespace encoderd
