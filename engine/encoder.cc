@@ -11,11 +11,15 @@
 namespace encoderd {
 namespace {
 
-// Rows that go through the heads at a time: their widest step is the vocabulary, and 64 rows of it are 8 MB for BERT's.
+// Rows that go through the heads at a time: their widest step is the vocabulary, and 64 rows of it
+// are 8 MB for BERT's.
 constexpr int64_t kStepRows = 64;
 
-// How far a sequence runs, in half blocks: a map needs the first half of its block.
-int64_t HalfBlocks(const Plan& plan) { return 2 * plan.layers_run + (plan.last_map_only ? 1 : 0); }
+// How far a sequence runs, in half blocks: a map needs the first half of its block, and the final
+// norm counts as the half block behind the last block.
+int64_t HalfBlocks(const Plan& plan) {
+  return 2 * plan.layers_run + (plan.last_map_only || plan.final_norm_needed ? 1 : 0);
+}
 
 // Position of `value` in the list, or -1.
 template <typename List, typename Value>
@@ -26,15 +30,16 @@ int64_t IndexOf(const List& list, const Value& value) {
 
 void Fail(BatchItem& item, std::string_view output) {
   if (!item.status.ok()) return;
-  item.status = absl::InternalError(
-      absl::StrCat("sequences[", item.sequence, "]: ", std::string(output),
-                   " is not finite, or beyond the range of ", std::string(DataTypeName(item.plan->dtype)),
-                   ": expected finite numbers; check the weights and the input for extreme values"));
+  item.status = absl::InternalError(absl::StrCat(
+      "sequences[", item.sequence, "]: ", std::string(output),
+      " is not finite, or beyond the range of ", std::string(DataTypeName(item.plan->dtype)),
+      ": expected finite numbers; check the weights and the input for extreme values"));
 }
 
 }  // namespace
 
-// ---- Scratch ---------------------------------------------------------------------------------------
+// ---- Scratch
+// ---------------------------------------------------------------------------------------
 
 namespace {
 
@@ -60,9 +65,11 @@ ScratchSizes SizesOf(const EncoderSpec& spec, int64_t max_tokens) {
           .pooled = (kStepRows + ops::RowBuckets::kPaddingRows) * width};
 }
 
-// Zeroed: what lies behind the rows in use is computed with, though never read, and must not be slow or trap.
+// Zeroed: what lies behind the rows in use is computed with, though never read, and must not be
+// slow or trap.
 absl::StatusOr<Buffer> AllocateZeroed(int64_t floats, std::string_view what) {
-  ASSIGN_OR_RETURN(Buffer buffer, Buffer::Allocate(static_cast<size_t>(floats) * sizeof(float), what));
+  ASSIGN_OR_RETURN(Buffer buffer,
+                   Buffer::Allocate(static_cast<size_t>(floats) * sizeof(float), what));
   std::memset(buffer.data(), 0, buffer.size());
   return buffer;
 }
@@ -101,13 +108,14 @@ absl::StatusOr<std::unique_ptr<Encoder>> Encoder::Create(const EncoderSpec& spec
   return encoder;
 }
 
-// ---- The pass --------------------------------------------------------------------------------------
+// ---- The pass
+// --------------------------------------------------------------------------------------
 
 absl::Status Encoder::Run(std::span<BatchItem> items) {
   Place(items);
   RETURN_IF_ERROR(Embed());
   WriteHiddenState(0);
-  for (int64_t layer = 0; layer < spec_.num_layers && RowsThroughAttention(layer) > 0; ++layer) {
+  for (int64_t layer = 0; layer < spec_.num_layers && RowsRunningBeyond(2 * layer) > 0; ++layer) {
     RETURN_IF_ERROR(RunBlock(layer));
     WriteHiddenState(layer + 1);
   }
@@ -118,9 +126,8 @@ void Encoder::Place(std::span<BatchItem> items) {
   placed_.clear();
   for (BatchItem& item : items) {
     item.status = absl::OkStatus();
-    placed_.push_back({.item = &item,
-                       .first_row = 0,
-                       .tokens = item.request->sequences[item.sequence].tokens()});
+    placed_.push_back(
+        {.item = &item, .first_row = 0, .tokens = item.request->sequences[item.sequence].tokens()});
   }
   std::stable_sort(placed_.begin(), placed_.end(), [](const Placed& a, const Placed& b) {
     return HalfBlocks(a.plan()) > HalfBlocks(b.plan());
@@ -132,23 +139,16 @@ void Encoder::Place(std::span<BatchItem> items) {
   }
 }
 
-int64_t Encoder::RowsThroughAttention(int64_t layer) const {
+int64_t Encoder::RowsRunningBeyond(int64_t half_blocks) const {
   int64_t rows = 0;
   for (const Placed& placed : placed_) {
-    if (HalfBlocks(placed.plan()) > 2 * layer) rows += placed.tokens;
+    if (HalfBlocks(placed.plan()) > half_blocks) rows += placed.tokens;
   }
   return rows;
 }
 
-int64_t Encoder::RowsThroughBlock(int64_t layer) const {
-  int64_t rows = 0;
-  for (const Placed& placed : placed_) {
-    if (placed.plan().layers_run > layer) rows += placed.tokens;
-  }
-  return rows;
-}
-
-// ---- Embeddings ------------------------------------------------------------------------------------
+// ---- Embeddings
+// ------------------------------------------------------------------------------------
 
 absl::Status Encoder::Embed() {
   float* const hidden = scratch_.hidden.floats().data();
@@ -207,12 +207,13 @@ void Encoder::AddPositionsAndTypes(const Placed& placed, float* rows) const {
   }
 }
 
-// ---- Blocks ----------------------------------------------------------------------------------------
+// ---- Blocks
+// ----------------------------------------------------------------------------------------
 
 absl::Status Encoder::RunBlock(int64_t layer) {
   const BlockWeights& block = weights_.blocks[static_cast<size_t>(layer)];
   const float* input = scratch_.hidden.floats().data();
-  const int64_t attention_rows = RowsThroughAttention(layer);
+  const int64_t attention_rows = RowsRunningBeyond(2 * layer);
   if (spec_.norm == NormPlacement::kPre) {
     float* const normed = scratch_.inner.floats().data();
     RETURN_IF_ERROR(block.norm1->Run(input, attention_rows, normed, scratch_.scratchpad.bytes()));
@@ -224,8 +225,9 @@ absl::Status Encoder::RunBlock(int64_t layer) {
                                 scratch_.qkv.floats().data(), scratch_.scratchpad.bytes()));
   RunAttention(layer);
 
-  // The rest of a block treats rows alone: in chunks, so that what one operation writes is in cache when the next one reads it.
-  const int64_t rows = RowsThroughBlock(layer);
+  // The rest of a block treats rows alone: in chunks, so that what one operation writes is in cache
+  // when the next one reads it.
+  const int64_t rows = RowsRunningBeyond(2 * layer + 1);
   for (int64_t first = 0; first < rows; first += ops::RowBuckets::kMaxRows) {
     RETURN_IF_ERROR(RunRowWise(block, first, std::min(ops::RowBuckets::kMaxRows, rows - first)));
   }
@@ -242,17 +244,17 @@ void Encoder::RunAttention(int64_t layer) {
     ops::MapOutput map = {
         .type = plan.dtype, .heads = plan.attention_heads, .rows = plan.query_rows};
     if (map_index >= 0) {
-      const size_t index = placed.item->sequence * plan.attention_layers.size() +
-                           static_cast<size_t>(map_index);
+      const size_t index =
+          placed.item->sequence * plan.attention_layers.size() + static_cast<size_t>(map_index);
       map.dst = placed.item->answer->attentions[index].tensor.data.data();
     }
     const bool finite = weights_.attention.Run(
         {.qkv = scratch_.qkv.floats().data() + placed.first_row * 3 * spec_.hidden_size,
          .tokens = placed.tokens,
          .mask = &placed.sequence().mask,
-         .context = needs_context ? scratch_.context.floats().data() +
-                                        placed.first_row * spec_.hidden_size
-                                  : nullptr,
+         .context = needs_context
+                        ? scratch_.context.floats().data() + placed.first_row * spec_.hidden_size
+                        : nullptr,
          .map = map_index >= 0 ? &map : nullptr},
         scratch_.attention.bytes());
     if (!finite) Fail(*placed.item, "attention");
@@ -298,14 +300,16 @@ absl::StatusOr<const float*> Encoder::RunSteps(const std::vector<StepWeights>& s
   return src;
 }
 
-// ---- Outputs ---------------------------------------------------------------------------------------
+// ---- Outputs
+// ---------------------------------------------------------------------------------------
 
 std::span<const float> Encoder::HiddenRows(const Placed& placed, int64_t width) const {
   return scratch_.hidden.floats().subspan(static_cast<size_t>(placed.first_row * width),
                                           static_cast<size_t>(placed.tokens * width));
 }
 
-// Hidden state `layer` has just been computed: writes it, and what is pooled from it, where asked for.
+// Hidden state `layer` has just been computed: writes it, and what is pooled from it, where asked
+// for.
 void Encoder::WriteHiddenState(int64_t layer) {
   const int64_t width = spec_.hidden_width(layer);
   for (const Placed& placed : placed_) {
@@ -313,8 +317,8 @@ void Encoder::WriteHiddenState(int64_t layer) {
     if (plan.layers_run < layer) continue;
     if (const int64_t index = IndexOf(plan.hidden_layers, layer); index >= 0) {
       const bool finite =
-          WriteRows(HiddenRows(placed, width), plan.token_offsets[placed.item->sequence], plan.dtype,
-                    placed.item->answer->hidden_states[static_cast<size_t>(index)]);
+          WriteRows(HiddenRows(placed, width), plan.token_offsets[placed.item->sequence],
+                    plan.dtype, placed.item->answer->hidden_states[static_cast<size_t>(index)]);
       if (!finite) Fail(*placed.item, absl::StrCat("hidden state ", layer));
     }
     for (size_t i = 0; i < plan.pooled.size(); ++i) {
@@ -325,21 +329,16 @@ void Encoder::WriteHiddenState(int64_t layer) {
 
 absl::Status Encoder::WriteFinal() {
   float* const hidden = scratch_.hidden.floats().data();
-  int64_t final_rows = 0;
-  for (const Placed& placed : placed_) {
-    if (placed.plan().layers_run == spec_.num_layers) final_rows += placed.tokens;
-  }
   if (weights_.final_norm.has_value()) {
-    RETURN_IF_ERROR(
-        weights_.final_norm->Run(hidden, final_rows, hidden, scratch_.scratchpad.bytes()));
+    RETURN_IF_ERROR(weights_.final_norm->Run(hidden, RowsRunningBeyond(2 * spec_.num_layers),
+                                             hidden, scratch_.scratchpad.bytes()));
   }
   for (const Placed& placed : placed_) {
     const Plan& plan = placed.plan();
     if (plan.last_hidden_state) {
-      const bool finite =
-          WriteRows(HiddenRows(placed, spec_.hidden_size),
-                    plan.token_offsets[placed.item->sequence], plan.dtype,
-                    placed.item->answer->last_hidden_state);
+      const bool finite = WriteRows(HiddenRows(placed, spec_.hidden_size),
+                                    plan.token_offsets[placed.item->sequence], plan.dtype,
+                                    placed.item->answer->last_hidden_state);
       if (!finite) Fail(*placed.item, "last_hidden_state");
     }
     for (size_t i = 0; i < plan.pooled.size(); ++i) {
@@ -414,9 +413,8 @@ absl::Status Encoder::WriteLogits(const Placed& placed) {
   const std::span<const float> hidden = HiddenRows(placed, spec_.hidden_size);
   for (int64_t row = 0; row < placed.tokens; row += kStepRows) {
     const int64_t count = std::min(kStepRows, placed.tokens - row);
-    ASSIGN_OR_RETURN(
-        const float* result,
-        RunSteps(weights_.logits, hidden.data() + row * spec_.hidden_size, count));
+    ASSIGN_OR_RETURN(const float* result,
+                     RunSteps(weights_.logits, hidden.data() + row * spec_.hidden_size, count));
     if (!WriteRows({result, static_cast<size_t>(count * logits.shape.back())},
                    plan.token_offsets[placed.item->sequence] + row, plan.dtype, logits)) {
       Fail(*placed.item, "logits");

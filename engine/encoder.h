@@ -1,12 +1,15 @@
 // encoder.h — the forward pass: from the sequences of a batch to their answers.
 //
-// Role:  one Encoder belongs to one worker thread. It reads the spec and the shared weights, owns the scratch memory, and never
+// Role:  one Encoder belongs to one worker thread. It reads the spec and the shared weights, owns
+// the scratch memory, and never
 //        asks for a family's name.
 //
-// The sequences of a batch lie end to end, [tokens, hidden], and no token is padded to anything. They are sorted by how far they
-// must run, so that a sequence which has all it asked for falls off the end and later blocks run on fewer rows:
+// The sequences of a batch lie end to end, [tokens, hidden], and no token is padded to anything.
+// They are sorted by how far they must run, so that a sequence which has all it asked for falls off
+// the end and later blocks run on fewer rows:
 //
-//   Embed ─▶ hidden state 0 ─▶ block 0 ─▶ hidden state 1 ─▶ … ─▶ final norm ─▶ last hidden state, pooled vectors, logits
+//   Embed ─▶ hidden state 0 ─▶ block 0 ─▶ hidden state 1 ─▶ … ─▶ final norm ─▶ last hidden state,
+//   pooled vectors, logits
 //                                └▶ attention maps
 #pragma once
 
@@ -50,24 +53,25 @@ class Encoder final : public Worker {
 
   // Buffers by name, allocated once at their largest. Each has padding rows behind the rows in use.
   struct Scratch {
-    Buffer hidden;     // [tokens, width]: the residual stream
-    Buffer inner;      // [tokens, hidden]: within a block: normed input, or sums before a norm
-    Buffer qkv;        // [tokens, 3·hidden]
-    Buffer context;    // [tokens, hidden]
-    Buffer ffn;        // [chunk, ffn]
-    Buffer input;      // [tokens, input_dim]: vectors in front of input_steps
-    Buffer steps[2];   // [step rows, widest step]: ping-pong of RunSteps
-    Buffer pooled;     // [step rows, widest hidden state]
-    Buffer attention;  // of ops::Attention
-    Buffer scratchpad; // of oneDNN
+    Buffer hidden;      // [tokens, width]: the residual stream
+    Buffer inner;       // [tokens, hidden]: within a block: normed input, or sums before a norm
+    Buffer qkv;         // [tokens, 3·hidden]
+    Buffer context;     // [tokens, hidden]
+    Buffer ffn;         // [chunk, ffn]
+    Buffer input;       // [tokens, input_dim]: vectors in front of input_steps
+    Buffer steps[2];    // [step rows, widest step]: ping-pong of RunSteps
+    Buffer pooled;      // [step rows, widest hidden state]
+    Buffer attention;   // of ops::Attention
+    Buffer scratchpad;  // of oneDNN
   };
 
-  Encoder(const EncoderSpec& spec, const EncoderWeights& weights) : spec_(spec), weights_(weights) {}
+  Encoder(const EncoderSpec& spec, const EncoderWeights& weights)
+      : spec_(spec), weights_(weights) {}
 
   void Place(std::span<BatchItem> items);
-  // Rows of the sequences whose block `layer` runs as far as its map, or to its end.
-  int64_t RowsThroughAttention(int64_t layer) const;
-  int64_t RowsThroughBlock(int64_t layer) const;
+  // Rows of the sequences that run further than so many half blocks: attention is the first half of
+  // a block.
+  int64_t RowsRunningBeyond(int64_t half_blocks) const;
 
   absl::Status Embed();
   void EmbedTokens(const Placed& placed, float* rows) const;
@@ -75,7 +79,8 @@ class Encoder final : public Worker {
   absl::Status RunBlock(int64_t layer);
   void RunAttention(int64_t layer);
   absl::Status RunRowWise(const BlockWeights& block, int64_t first_row, int64_t rows);
-  absl::StatusOr<const float*> RunSteps(const std::vector<StepWeights>& steps, const float* src, int64_t rows);
+  absl::StatusOr<const float*> RunSteps(const std::vector<StepWeights>& steps, const float* src,
+                                        int64_t rows);
 
   void WriteHiddenState(int64_t layer);
   absl::Status WriteFinal();
@@ -89,7 +94,7 @@ class Encoder final : public Worker {
   const EncoderWeights& weights_;
   Scratch scratch_;
   std::vector<Placed> placed_;  // of the running batch, those that run furthest first
-  Span whole_;                   // what RangesOf points to when a sequence has no spans
+  Span whole_;                  // what RangesOf points to when a sequence has no spans
 };
 
 }  // namespace encoderd

@@ -106,10 +106,9 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Load(const EngineOptions& option
   ops::EnterNumericEnvironment();
   ASSIGN_OR_RETURN(ModelFolder folder, OpenModelFolder(options.model_dir));
   if (options.strict && !folder.checkpoint.unused().empty()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(options.model_dir, ": tensors that the model does not use: ",
-                     absl::StrJoin(folder.checkpoint.unused(), ", "),
-                     "; expected none under --strict"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        options.model_dir, ": tensors that the model does not use: ",
+        absl::StrJoin(folder.checkpoint.unused(), ", "), "; expected none under --strict"));
   }
   EngineInfo info;
   ASSIGN_OR_RETURN(info.max_sequence_tokens,

@@ -17,7 +17,8 @@ float LargestFinite(DataType type) {
     case DataType::kFp16:
       return 65519.996f;  // the float before 65520, from where rounding to nearest gives infinity
     case DataType::kBf16:
-      return std::bit_cast<float>(0x7F7F7FFFu);  // the float before the midpoint above the largest bfloat16
+      return std::bit_cast<float>(
+          0x7F7F7FFFu);  // the float before the midpoint above the largest bfloat16
     case DataType::kFp32:
     case DataType::kFp64:
       break;

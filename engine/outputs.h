@@ -1,8 +1,10 @@
 // outputs.h — from rows of fp32 activations to the tensors of an answer.
 //
-// Role: called by the forward pass at every layer boundary. Each function writes the rows of one sequence and returns whether
+// Role: called by the forward pass at every layer boundary. Each function writes the rows of one
+// sequence and returns whether
 //       all that it wrote is finite and within the answer's type.
-// Source of the pooling rules: sentence-transformers 3, models/Pooling.py and Normalize.py; BertPooler of transformers 4.
+// Source of the pooling rules: sentence-transformers 3, models/Pooling.py and Normalize.py;
+// BertPooler of transformers 4.
 #pragma once
 
 #include <cstdint>
@@ -24,12 +26,12 @@ struct PooledRows {
   Span range;
 };
 
-// CLS: the first visible row; MEAN and MAX over the visible rows. dst [width]. REQUIRES: at least one row is visible, and kind
-// is not kPooler.
+// CLS: the first visible row; MEAN and MAX over the visible rows. dst [width]. REQUIRES: at least
+// one row is visible, and kind is not kPooler.
 void Pool(Pooling kind, const PooledRows& rows, std::span<float> dst);
 
-// Keeps the first `dimensions` values of `vector`, divides by their L2 norm if asked (norms below 1e-12 count as that), and
-// writes them as row `row` of `tensor`.
+// Keeps the first `dimensions` values of `vector`, divides by their L2 norm if asked (norms below
+// 1e-12 count as that), and writes them as row `row` of `tensor`.
 bool WritePooled(std::span<float> vector, const PooledOutput& output, int64_t row, DataType type,
                  AnswerTensor& tensor);
 

@@ -86,7 +86,7 @@ struct PooledOutput {
   Pooling kind = Pooling::kMean;
   bool normalize = false;
   std::optional<int64_t> layer;  // 0 … num_layers; absent = last_hidden_state
-  int64_t dimensions = 0;  // 1 … hidden width of the layer
+  int64_t dimensions = 0;        // 1 … hidden width of the layer
 };
 
 // Lists are in the caller's order without repetitions; the answer's tensors follow them.
@@ -103,7 +103,7 @@ struct Plan {
 
   int64_t layers_run = 0;      // blocks whose output is needed: 0 … num_layers
   bool last_map_only = false;  // block `layers_run` runs as far as its attention map and no further
-  bool final_norm_needed = false;  // anything reads last_hidden_state
+  bool final_norm_needed = false;      // anything reads last_hidden_state
   std::vector<int64_t> token_offsets;  // [sequences + 1]
   std::vector<int64_t>
       pooled_offsets;        // [sequences + 1] rows of pooled outputs: one per sequence or span

@@ -102,15 +102,16 @@ class OutputCheck {
         AddUnavailable(field, "pooler");
         return;
       }
-      if (layer.has_value()) {
+      if (layer.value_or(spec_.num_layers) != spec_.num_layers) {
         faults_.Add(
             "LAYER_OUT_OF_RANGE", [&] { return field() + ".layer"; },
             [&] {
-              return absl::StrCat("the pooler reads last_hidden_state: expected no layer, got ",
-                                  *asked.layer);
+              return absl::StrCat("the pooler reads the last layer: expected ", spec_.num_layers,
+                                  " or none, got ", *asked.layer);
             });
         return;
       }
+      layer.reset();
       width = WidthAfter(spec_.pooler, width);
     }
 

@@ -22,7 +22,8 @@ class Loader {
     return ReadStacked({names}, in, out, activation, add_residual);
   }
 
-  // One product for matrices that share their input: their rows stacked, their biases one behind the other.
+  // One product for matrices that share their input: their rows stacked, their biases one behind
+  // the other.
   absl::StatusOr<ops::Linear> ReadStacked(const std::vector<TensorNames>& parts, int64_t in,
                                           int64_t out, Activation activation,
                                           bool add_residual) const {
@@ -35,7 +36,8 @@ class Loader {
     const size_t count = parts.size();
     for (size_t i = 0; i < count; ++i) {
       const size_t part = weights.floats().size() / count;
-      RETURN_IF_ERROR(checkpoint_.ReadInto(parts[i].weight, weights.floats().subspan(i * part, part)));
+      RETURN_IF_ERROR(
+          checkpoint_.ReadInto(parts[i].weight, weights.floats().subspan(i * part, part)));
       if (!has_bias) continue;
       const size_t bias_part = bias.floats().size() / count;
       RETURN_IF_ERROR(
@@ -121,7 +123,8 @@ class Loader {
   absl::StatusOr<ops::Attention> BuildAttention() const {
     const int64_t d = spec_.head_dim();
     const int64_t hidden = spec_.hidden_size;
-    // The shared matrices see each head as a row of its own, which leaves q, k and v grouped by head.
+    // The shared matrices see each head as a row of its own, which leaves q, k and v grouped by
+    // head.
     const bool by_head =
         spec_.qkv == QkvLayout::kFusedByHead || spec_.qkv == QkvLayout::kSharedByHeads;
     const ops::QkvStrides strides = {.row_stride = 3 * hidden,
@@ -140,14 +143,15 @@ class Loader {
       return checkpoint_.Read(spec_.position_embedding.weight);
     }
     if (spec_.positions == PositionKind::kNone) return Buffer();
-    // Vaswani et al. 2017, 3.5, in single precision as PyTorch code computes it: at position 5000 the rounding of the angle is
-    // 10⁻⁴, and trained models have it built in.
+    // Vaswani et al. 2017, 3.5, in single precision as PyTorch code computes it: at position 5000
+    // the rounding of the angle is 10⁻⁴, and trained models have it built in.
     const auto width = static_cast<size_t>(spec_.hidden_size);
-    ASSIGN_OR_RETURN(Buffer table,
-                     Buffer::Allocate(static_cast<size_t>(spec_.max_positions) * width * sizeof(float),
-                                      "sinusoidal positions"));
+    ASSIGN_OR_RETURN(Buffer table, Buffer::Allocate(static_cast<size_t>(spec_.max_positions) *
+                                                        width * sizeof(float),
+                                                    "sinusoidal positions"));
     for (size_t i = 0; i < width; i += 2) {
-      const float exponent = static_cast<float>(i) * (-std::log(10000.0f) / static_cast<float>(width));
+      const float exponent =
+          static_cast<float>(i) * (-std::log(10000.0f) / static_cast<float>(width));
       const float frequency = std::exp(exponent);
       for (size_t position = 0; position < static_cast<size_t>(spec_.max_positions); ++position) {
         const float angle = static_cast<float>(position) * frequency;

@@ -54,9 +54,10 @@ struct EncoderWeights {
                         const std::function<void(const ops::LayerNorm&)>& norm) const;
 };
 
-// Reads and packs everything the spec names. Also decides how rows are cut: in steps where a row's bits do not depend on the
-// bucket (checked here, on this CPU, for this model's shapes), else in fixed blocks.
-// Errors: those of the checkpoint and of the operations; kResourceExhausted when memory runs out.
+// Reads and packs everything the spec names. Also decides how rows are cut: in steps where a row's
+// bits do not depend on the bucket (checked here, on this CPU, for this model's shapes), else in
+// fixed blocks. Errors: those of the checkpoint and of the operations; kResourceExhausted when
+// memory runs out.
 absl::StatusOr<EncoderWeights> LoadWeights(const EncoderSpec& spec, const Checkpoint& checkpoint);
 
 }  // namespace encoderd

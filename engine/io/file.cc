@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <openssl/evp.h>
+#include <openssl/sha.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -95,6 +96,13 @@ absl::StatusOr<std::string> FileSha256(const File& file) {
   ok = ok && EVP_DigestFinal_ex(context.get(), reinterpret_cast<unsigned char*>(digest.data()),
                                 nullptr) == 1;
   if (!ok) return absl::InternalError(absl::StrCat("SHA-256 of ", file.path(), " failed"));
+  return absl::BytesToHexString(digest);
+}
+
+std::string Sha256(std::string_view bytes) {
+  std::string digest(SHA256_DIGEST_LENGTH, '\0');
+  SHA256(reinterpret_cast<const unsigned char*>(bytes.data()), bytes.size(),
+         reinterpret_cast<unsigned char*>(digest.data()));
   return absl::BytesToHexString(digest);
 }
 

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -48,5 +49,8 @@ absl::StatusOr<std::string> ReadTextFile(const std::string& path, uint64_t max_b
 
 // SHA-256 of the file's bytes, as 64 lower-case hexadecimal digits. Reads in pieces of 1 MiB.
 absl::StatusOr<std::string> FileSha256(const File& file);
+
+// SHA-256 of `bytes`, as 64 lower-case hexadecimal digits.
+std::string Sha256(std::string_view bytes);
 
 }  // namespace encoderd

@@ -650,7 +650,7 @@ TEST(PlanTest, ResolvesEveryDefault) {
   ASSERT_THAT(plan.pooled, SizeIs(2));
   EXPECT_EQ(plan.pooled[0].kind, Pooling::kCls);
   EXPECT_TRUE(plan.pooled[0].normalize);
-  EXPECT_EQ(plan.pooled[0].layer, 6);
+  EXPECT_EQ(plan.pooled[0].layer, std::nullopt);
   EXPECT_EQ(plan.pooled[0].dimensions, 384);
   EXPECT_EQ(plan.pooled[1].kind, Pooling::kMax);
   EXPECT_FALSE(plan.pooled[1].normalize);
@@ -697,7 +697,7 @@ TEST(PlanTest, RunsNoBlockAboveTheHighestOneAskedFor) {
       {"last", {.last_hidden_state = true}, 6, false, true},
       {"embeddings", {.hidden_states = {0}}, 0, false, false},
       {"block 2", {.hidden_states = {2}}, 2, false, false},
-      {"block 6 by its number", {.hidden_states = {6}}, 6, false, true},
+      {"block 6 by its number", {.hidden_states = {6}}, 6, false, false},
       {"map of the first block", {.attentions = AttentionSpec{.layers = {0}}}, 0, true, false},
       {"map of the last block", {.attentions = AttentionSpec{.layers = {-1}}}, 5, true, false},
       {"map below a state",

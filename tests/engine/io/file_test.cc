@@ -98,5 +98,10 @@ TEST(FileTest, HashesFilesLongerThanOneRead) {
             "2a152c894398719c0570f83fac34ac03a0f6e8e474b995c2403aa5434f7b9dd4");
 }
 
+// The digest of FIPS 180-4's example.
+TEST(Sha256Test, KnowsAnExampleOfTheStandard) {
+  EXPECT_EQ(Sha256("abc"), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+}
+
 }  // namespace
 }  // namespace encoderd
