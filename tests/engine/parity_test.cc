@@ -1,0 +1,240 @@
+// Goal: every model gives what PyTorch gives: each hidden state, attention map, logit and pooled vector, with every mask part.
+// Method: the goldens of tests/goldens, all sequences of a case in one batch.
+#include <cmath>
+#include <filesystem>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "engine/model/model_folder.h"
+#include "engine/model/spec_json.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/engine/ask.h"
+#include "tests/engine/golden.h"
+#include "tests/engine/io/temp_folder.h"
+
+namespace encoderd {
+namespace {
+
+// The goldens are float64 rounded once; float32 PyTorch itself is up to 7·10⁻⁶ away from them (cases.json: float32_error). Wrong
+// maths moves them by 10⁻⁴ and more (mutations.md).
+constexpr double kTolerance = 1e-5;
+
+// Everything that the model can give.
+OutputSpec AllOutputs(const EncoderSpec& spec) {
+  OutputSpec outputs;
+  outputs.last_hidden_state = true;
+  outputs.all_hidden_states = true;
+  outputs.attentions = AttentionSpec();
+  outputs.pooled = {PoolingSpec(), {.kind = Pooling::kCls, .normalize = false},
+                    {.kind = Pooling::kMean, .normalize = false},
+                    {.kind = Pooling::kMax, .normalize = false}};
+  if (!spec.pooler.empty()) outputs.pooled.push_back({.kind = Pooling::kPooler, .normalize = false});
+  outputs.logits = !spec.logits.empty();
+  return outputs;
+}
+
+// The worst difference of an answer to a golden, and where it is.
+class Comparison {
+ public:
+  void Compare(std::span<const float> got, const GoldenTensor& expected, const std::string& where) {
+    ASSERT_EQ(got.size(), expected.values.size()) << where;
+    for (size_t i = 0; i < got.size(); ++i) {
+      const double difference = std::abs(static_cast<double>(got[i]) - expected.values[i]);
+      // Not the other way round: a NaN must count as the worst.
+      if (difference <= worst_) continue;
+      worst_ = difference;
+      where_ = absl::StrCat(where, " element ", i, ": expected ", expected.values[i], ", got ", got[i]);
+    }
+    ++compared_;
+  }
+
+  double worst() const { return worst_; }
+  const std::string& where() const { return where_; }
+  size_t compared() const { return compared_; }
+
+ private:
+  double worst_ = 0;
+  std::string where_ = "nowhere";
+  size_t compared_ = 0;
+};
+
+void CompareCase(const Golden& golden, const GoldenCase& golden_case, const Engine& engine,
+                 const Answer& answer, Comparison& comparison) {
+  const EncoderSpec& spec = engine.spec();
+  const auto& sequences = golden_case.request.sequences;
+  int64_t row = 0;
+  for (size_t i = 0; i < sequences.size(); ++i) {
+    const int64_t tokens = sequences[i].tokens();
+    auto compare = [&](const std::string& output, std::span<const float> all, int64_t width,
+                       int64_t first, int64_t rows) {
+      const GoldenTensor* expected = golden.Find(golden_case, i, output);
+      if (expected == nullptr) return;
+      comparison.Compare(all.subspan(static_cast<size_t>(first * width), static_cast<size_t>(rows * width)),
+                         *expected, absl::StrCat(golden_case.name, "/", i, "/", output));
+    };
+    for (int64_t layer = 0; layer <= spec.num_layers; ++layer) {
+      compare(absl::StrCat("hidden_states/", layer),
+              Floats(answer.hidden_states[static_cast<size_t>(layer)]), spec.hidden_width(layer), row,
+              tokens);
+    }
+    compare("last_hidden_state", Floats(answer.last_hidden_state), spec.hidden_size, row, tokens);
+    for (int64_t layer = 0; layer < spec.num_layers; ++layer) {
+      const auto index = i * static_cast<size_t>(spec.num_layers) + static_cast<size_t>(layer);
+      compare(absl::StrCat("attentions/", layer), Floats(answer.attentions[index].tensor),
+              tokens * tokens, 0, spec.num_heads);
+    }
+    if (!spec.logits.empty()) {
+      compare("logits", Floats(answer.logits), answer.logits.shape.back(), row, tokens);
+    }
+    constexpr const char* kPooled[] = {"default", "cls", "mean", "max", "pooler"};
+    for (size_t p = 0; p < answer.pooled.size(); ++p) {
+      compare(absl::StrCat("pooled/", kPooled[p]), Floats(answer.pooled[p]),
+              answer.pooled[p].shape.back(), static_cast<int64_t>(i), 1);
+    }
+    row += tokens;
+  }
+}
+
+// Runs all cases of the golden through the model in `folder`; `change` may alter each request before it is sent.
+template <typename F>
+Comparison CompareModel(const Golden& golden, const std::string& folder, F&& change) {
+  const std::unique_ptr<Engine> engine = LoadEngine(folder);
+  const std::unique_ptr<Worker> worker = NewWorker(*engine);
+  Comparison comparison;
+  for (const auto& golden_case : golden.cases) {
+    Request request = golden_case->request;
+    request.outputs = AllOutputs(engine->spec());
+    change(request);
+    CompareCase(golden, *golden_case, *engine, Ask(*engine, *worker, request), comparison);
+  }
+  return comparison;
+}
+
+Comparison CompareModel(const Golden& golden, const std::string& folder) {
+  return CompareModel(golden, folder, [](Request&) {});
+}
+
+// A folder that serves `spec`, written out as a custom model, with the golden's weights.
+void WriteCustomModel(const Golden& golden, const EncoderSpec& spec, const TempFolder& folder) {
+  folder.Write("config.json", SpecToJson(spec).dump());
+  std::filesystem::copy_file(golden.folder + "/model/model.safetensors",
+                             folder.Path("model.safetensors"));
+}
+
+EncoderSpec SpecOf(const Golden& golden) {
+  auto folder = OpenModelFolder(golden.folder + "/model");
+  CHECK(folder.ok()) << folder.status();
+  return folder->spec;
+}
+
+class ParityTest : public ::testing::TestWithParam<std::string> {};
+
+TEST_P(ParityTest, EqualsPyTorchHoweverTheModelIsSaved) {
+  const Golden golden = ReadGolden(GetParam());
+  for (const std::string& model : golden.models) {
+    const Comparison comparison = CompareModel(golden, golden.folder + "/" + model);
+    EXPECT_LE(comparison.worst(), kTolerance) << model << ": " << comparison.where();
+    EXPECT_EQ(comparison.compared(),
+              golden.tensors.size() - static_cast<size_t>(std::count_if(
+                                          golden.tensors.begin(), golden.tensors.end(), [](const auto& tensor) {
+                                            return tensor.first.ends_with("inputs_embeds");
+                                          })))
+        << "not every golden tensor was compared";
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Goldens, ParityTest, ::testing::ValuesIn(GoldenNames()),
+                         [](const auto& instance) { return instance.param; });
+
+// ---- The test of the test: deliberate mistakes must not pass ------------------------------------------
+
+class MutationTest : public ::testing::TestWithParam<std::string> {
+ protected:
+  // How far the golden is from a model whose spec has been changed.
+  double Mistake(const std::function<void(EncoderSpec&)>& mutate) {
+    EncoderSpec spec = SpecOf(golden_);
+    mutate(spec);
+    const TempFolder folder;
+    WriteCustomModel(golden_, spec, folder);
+    return CompareModel(golden_, folder.path()).worst();
+  }
+
+  const Golden golden_ = ReadGolden(GetParam());
+};
+
+TEST_P(MutationTest, UnchangedSpecPassesAsCustomModel) {
+  EXPECT_LE(Mistake([](EncoderSpec&) {}), kTolerance);
+}
+
+TEST_P(MutationTest, WrongEpsilonFails) {
+  EXPECT_GT(Mistake([](EncoderSpec& spec) { spec.norm_eps *= 0.1; }), 10 * kTolerance);
+}
+
+TEST_P(MutationTest, WrongScaleFails) {
+  EXPECT_GT(Mistake([](EncoderSpec& spec) {
+              const double by_head = 1 / std::sqrt(static_cast<double>(spec.head_dim()));
+              const double by_size = 1 / std::sqrt(static_cast<double>(spec.hidden_size));
+              spec.score_scale = std::abs(spec.score_scale - by_head) < 1e-9 ? by_size : by_head;
+            }),
+            10 * kTolerance);
+}
+
+TEST_P(MutationTest, WrongActivationFails) {
+  EXPECT_GT(Mistake([](EncoderSpec& spec) {
+              spec.activation =
+                  spec.activation == Activation::kGelu ? Activation::kGeluTanh : Activation::kGelu;
+            }),
+            10 * kTolerance);
+}
+
+TEST_P(MutationTest, TransposedMaskFails) {
+  std::vector<std::vector<uint8_t>> transposed;
+  const Comparison comparison =
+      CompareModel(golden_, golden_.folder + "/model", [&](Request& request) {
+        for (Sequence& sequence : request.sequences) {
+          if (sequence.mask.pairs.empty()) continue;
+          const auto tokens = static_cast<size_t>(sequence.tokens());
+          auto& pairs = transposed.emplace_back(sequence.mask.pairs.size());
+          for (size_t i = 0; i < pairs.size(); ++i) {
+            pairs[i] = sequence.mask.pairs[i % tokens * tokens + i / tokens];
+          }
+          sequence.mask.pairs = pairs;
+        }
+      });
+  EXPECT_FALSE(transposed.empty()) << "the golden has no pairs mask";
+  EXPECT_GT(comparison.worst(), 10 * kTolerance);
+}
+
+INSTANTIATE_TEST_SUITE_P(Goldens, MutationTest,
+                         ::testing::Values("fused_qkv_stack", "shared_projection", "token_encoder",
+                                           "torch_pre_gelu", "bert"),
+                         [](const auto& instance) { return instance.param; });
+
+// ---- Custom specs -----------------------------------------------------------------------------------
+
+// A founding model written out as a custom spec is the same model, to the bit.
+TEST(CustomModelTest, GivesTheBitsOfTheFamilyItDescribes) {
+  for (const char* name : {"fused_qkv_attention", "fused_qkv_stack", "shared_projection", "token_encoder"}) {
+    const Golden golden = ReadGolden(name);
+    const TempFolder folder;
+    WriteCustomModel(golden, SpecOf(golden), folder);
+    const std::unique_ptr<Engine> family = LoadEngine(golden.folder + "/model");
+    const std::unique_ptr<Engine> custom = LoadEngine(folder.path());
+    const std::unique_ptr<Worker> family_worker = NewWorker(*family);
+    const std::unique_ptr<Worker> custom_worker = NewWorker(*custom);
+    for (const auto& golden_case : golden.cases) {
+      Request request = golden_case->request;
+      request.outputs = AllOutputs(family->spec());
+      const Answer a = Ask(*family, *family_worker, request);
+      const Answer b = Ask(*custom, *custom_worker, request);
+      EXPECT_TRUE(std::ranges::equal(a.last_hidden_state.data.bytes(), b.last_hidden_state.data.bytes()));
+      EXPECT_TRUE(std::ranges::equal(a.attentions.back().tensor.data.bytes(),
+                                     b.attentions.back().tensor.data.bytes()));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace encoderd
