@@ -1,6 +1,6 @@
-// Goal: the answer for a sequence depends on that sequence and on nothing else; only what was asked for is computed; bad weights
-// are reported where they are.
-// Method: a small BERT with the row widths of a real one, so that the real kernels run; bits compared, not tolerances.
+// Goal: the answer for a sequence depends on that sequence and on nothing else; only what was asked
+// for is computed; bad weights are reported where they are. Method: a small BERT with the row
+// widths of a real one, so that the real kernels run; bits compared, not tolerances.
 #include "engine/engine.h"
 
 #include <cmath>
@@ -71,9 +71,11 @@ OutputSpec HiddenAndPooled() {
   return outputs;
 }
 
-// ---- Bits -------------------------------------------------------------------------------------------
+// ---- Bits
+// -------------------------------------------------------------------------------------------
 
-// Runs `fixed` among random neighbours, some of which want maps, and compares its answer with `alone`.
+// Runs `fixed` among random neighbours, some of which want maps, and compares its answer with
+// `alone`.
 void ExpectUnchangedAmongNeighbours(const Engine& engine, Worker& worker, const Sequence& fixed,
                                     const Answer& alone, std::mt19937 rng, int batches) {
   for (int batch = 0; batch < batches; ++batch) {
@@ -99,7 +101,8 @@ void ExpectUnchangedAmongNeighbours(const Engine& engine, Worker& worker, const 
     for (auto& call : calls) call->AppendItems(items);
     ASSERT_THAT(worker.Run(items), IsOk());
     const Answer& got = calls[place]->answer;
-    ASSERT_EQ(BytesOf(got.last_hidden_state), BytesOf(alone.last_hidden_state)) << "batch " << batch;
+    ASSERT_EQ(BytesOf(got.last_hidden_state), BytesOf(alone.last_hidden_state))
+        << "batch " << batch;
     ASSERT_EQ(BytesOf(got.pooled[0]), BytesOf(alone.pooled[0])) << "batch " << batch;
   }
 }
@@ -117,8 +120,8 @@ TEST_F(EngineTest, AnswerIsBitwiseTheSameAloneAndIn200RandomBatches) {
 // Workers share weights and primitives, and each runs them at the same time as the other.
 TEST_F(EngineTest, AnswerIsBitwiseTheSameOnTwoWorkersAtOnce) {
   const Sequence fixed = RandomSequence(29);
-  const Answer alone = Ask(*engine_, *NewWorker(*engine_),
-                           {.sequences = {fixed}, .outputs = HiddenAndPooled()});
+  const Answer alone =
+      Ask(*engine_, *NewWorker(*engine_), {.sequences = {fixed}, .outputs = HiddenAndPooled()});
   std::vector<std::thread> threads;
   for (unsigned seed : {1u, 2u}) {
     threads.emplace_back([&, seed] {
@@ -154,7 +157,8 @@ TEST_F(EngineTest, SmallerBatchInBetweenLeavesNothingBehind) {
         Ask(*engine_, *worker, {.sequences = ten, .outputs = HiddenAndPooled()}).last_hidden_state);
   };
   const std::vector<std::byte> first = run_ten();
-  Ask(*engine_, *worker, {.sequences = {RandomSequence(3), RandomSequence(5)}, .outputs = HiddenAndPooled()});
+  Ask(*engine_, *worker,
+      {.sequences = {RandomSequence(3), RandomSequence(5)}, .outputs = HiddenAndPooled()});
   EXPECT_EQ(run_ten(), first);
   Ask(*engine_, *worker, {.sequences = {RandomSequence(128)}, .outputs = HiddenAndPooled()});
   EXPECT_EQ(run_ten(), first);
@@ -167,8 +171,8 @@ TEST_F(EngineTest, AbsentTypesAreBitwiseZeros) {
   zeros.token_type_ids = zero;
   ones.token_type_ids = one;
   const auto worker = NewWorker(*engine_);
-  const Answer answer = Ask(*engine_, *worker,
-                            {.sequences = {absent, zeros, ones}, .outputs = HiddenAndPooled()});
+  const Answer answer =
+      Ask(*engine_, *worker, {.sequences = {absent, zeros, ones}, .outputs = HiddenAndPooled()});
   const std::vector<std::byte> bytes = BytesOf(answer.pooled[0]);
   const size_t row = bytes.size() / 3;
   EXPECT_EQ(std::memcmp(bytes.data(), bytes.data() + row, row), 0);
@@ -197,7 +201,8 @@ TEST_F(EngineTest, WeightsFileMayBeTruncatedAndOverwrittenWhileServing) {
   EXPECT_EQ(BytesOf(Ask(*engine, *worker, request).last_hidden_state), before);
 }
 
-// ---- Pooling ----------------------------------------------------------------------------------------
+// ---- Pooling
+// ----------------------------------------------------------------------------------------
 
 TEST_F(EngineTest, PoolsWithoutNeighboursOrHiddenTokens) {
   Sequence sequence = RandomSequence(4);
@@ -210,8 +215,8 @@ TEST_F(EngineTest, PoolsWithoutNeighboursOrHiddenTokens) {
                     {.kind = Pooling::kMax, .normalize = false, .dimensions = 5},
                     {.kind = Pooling::kCls, .normalize = true}};
   const auto worker = NewWorker(*engine_);
-  const Answer answer = Ask(
-      *engine_, *worker, {.sequences = {RandomSequence(128), sequence}, .outputs = outputs});
+  const Answer answer =
+      Ask(*engine_, *worker, {.sequences = {RandomSequence(128), sequence}, .outputs = outputs});
   const auto hidden = Floats(answer.last_hidden_state).subspan(128 * 384);
   auto h = [&](size_t row, size_t i) { return hidden[row * 384 + i]; };
   // Row 0 belongs to the neighbour; rows 1–3 are the spans.
@@ -227,7 +232,8 @@ TEST_F(EngineTest, PoolsWithoutNeighboursOrHiddenTokens) {
   EXPECT_NEAR(norm, 1, 1e-6);
 }
 
-// ---- Only what was asked for ------------------------------------------------------------------------
+// ---- Only what was asked for
+// ------------------------------------------------------------------------
 
 // Work of one batch, as counted by the operations.
 ops::OpCounts CountsOf(const Engine& engine, Worker& worker, const Request& request) {
@@ -245,8 +251,10 @@ TEST_F(EngineTest, BatchRunsAsManyOperationsAsTheDesignHasAndCreatesNone) {
   OutputSpec outputs;
   outputs.last_hidden_state = true;
   const ops::OpCounts counts =
-      CountsOf(*engine_, *worker, {.sequences = {RandomSequence(64), RandomSequence(64)}, .outputs = outputs});
-  // The embedding norm, then q·k·v, attention output, norm, FFN in and out, norm per block; 128 rows are one chunk.
+      CountsOf(*engine_, *worker,
+               {.sequences = {RandomSequence(64), RandomSequence(64)}, .outputs = outputs});
+  // The embedding norm, then q·k·v, attention output, norm, FFN in and out, norm per block; 128
+  // rows are one chunk.
   EXPECT_EQ(counts.executes, 1 + 2 * 6);
   // Per head of a sequence: two query blocks times one key block, scores and context.
   EXPECT_EQ(counts.ukernels, 2 * 2 * 12 * 2 * 2);
@@ -257,7 +265,8 @@ TEST_F(EngineTest, BatchRunsAsManyOperationsAsTheDesignHasAndCreatesNone) {
 TEST_F(EngineTest, BlocksAboveTheHighestOneAskedForAreNotRun) {
   const auto worker = NewWorker(*engine_);
   auto executes = [&](const OutputSpec& outputs) {
-    return CountsOf(*engine_, *worker, {.sequences = {RandomSequence(16)}, .outputs = outputs}).executes;
+    return CountsOf(*engine_, *worker, {.sequences = {RandomSequence(16)}, .outputs = outputs})
+        .executes;
   };
   OutputSpec embeddings, first, first_map;
   embeddings.hidden_states = {0};
@@ -265,10 +274,12 @@ TEST_F(EngineTest, BlocksAboveTheHighestOneAskedForAreNotRun) {
   first_map.attentions = AttentionSpec{.layers = {0}};
   EXPECT_EQ(executes(embeddings), 1);
   EXPECT_EQ(executes(first), 1 + 6);
-  EXPECT_EQ(executes(first_map), 1 + 1) << "a map needs the projection of its block and nothing behind it";
+  EXPECT_EQ(executes(first_map), 1 + 1)
+      << "a map needs the projection of its block and nothing behind it";
 }
 
-// ---- Bad numbers ------------------------------------------------------------------------------------
+// ---- Bad numbers
+// ------------------------------------------------------------------------------------
 
 TEST(EngineNumbersTest, NonFiniteResultFailsItsOwnSequenceAlone) {
   const TempFolder folder;
@@ -312,7 +323,8 @@ TEST_F(EngineTest, NarrowTypesAreTheRoundedFp32) {
   OutputSpec outputs;
   outputs.last_hidden_state = true;
   const Answer wide = Ask(*engine_, *worker, {.sequences = {sequence}, .outputs = outputs});
-  for (const auto& [type, relative] : {std::pair(DataType::kBf16, 0x1p-8), std::pair(DataType::kFp16, 0x1p-10)}) {
+  for (const auto& [type, relative] :
+       {std::pair(DataType::kBf16, 0x1p-8), std::pair(DataType::kFp16, 0x1p-10)}) {
     outputs.dtype = type;
     const Answer narrow = Ask(*engine_, *worker, {.sequences = {sequence}, .outputs = outputs});
     std::vector<float> values(6 * 384);

@@ -30,10 +30,9 @@ Sequence ReadSequence(const json& object, const GoldenTensor* embeds, GoldenCase
   Sequence sequence;
   sequence.input_ids = Ints(object, "input_ids", owner);
   if (embeds != nullptr) {
-    sequence.inputs_embeds =
-        InputTensor{.dtype = DataType::kFp32,
-                    .shape = owner.shapes.emplace_back(embeds->shape),
-                    .data = std::as_bytes(std::span(embeds->values))};
+    sequence.inputs_embeds = InputTensor{.dtype = DataType::kFp32,
+                                         .shape = owner.shapes.emplace_back(embeds->shape),
+                                         .data = std::as_bytes(std::span(embeds->values))};
   }
   sequence.token_type_ids = Ints(object, "token_type_ids", owner);
   sequence.position_ids = Ints(object, "position_ids", owner);
@@ -63,7 +62,8 @@ const GoldenTensor* Golden::Find(const GoldenCase& golden_case, size_t sequence,
 std::vector<std::string> GoldenNames() {
   std::vector<std::string> names;
   for (const auto& entry : std::filesystem::directory_iterator(GoldensFolder())) {
-    if (std::filesystem::exists(entry.path() / "cases.json")) names.push_back(entry.path().filename());
+    if (std::filesystem::exists(entry.path() / "cases.json"))
+      names.push_back(entry.path().filename());
   }
   std::sort(names.begin(), names.end());
   return names;

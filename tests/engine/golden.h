@@ -1,4 +1,5 @@
-// golden.h — reads the folders of tests/goldens: what to ask a model, and what PyTorch says must come out.
+// golden.h — reads the folders of tests/goldens: what to ask a model, and what PyTorch says must
+// come out.
 #pragma once
 
 #include <cstdint>

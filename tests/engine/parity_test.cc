@@ -1,5 +1,6 @@
-// Goal: every model gives what PyTorch gives: each hidden state, attention map, logit and pooled vector, with every mask part.
-// Method: the goldens of tests/goldens, all sequences of a case in one batch.
+// Goal: every model gives what PyTorch gives: each hidden state, attention map, logit and pooled
+// vector, with every mask part. Method: the goldens of tests/goldens, all sequences of a case in
+// one batch.
 #include <cmath>
 #include <filesystem>
 #include <string>
@@ -17,8 +18,8 @@
 namespace encoderd {
 namespace {
 
-// The goldens are float64 rounded once; float32 PyTorch itself is up to 7·10⁻⁶ away from them (cases.json: float32_error). Wrong
-// maths moves them by 10⁻⁴ and more (mutations.md).
+// The goldens are float64 rounded once; float32 PyTorch itself is up to 7·10⁻⁶ away from them
+// (cases.json: float32_error). Wrong maths moves them by 10⁻⁴ and more (mutations.md).
 constexpr double kTolerance = 1e-5;
 
 // Everything that the model can give.
@@ -27,10 +28,12 @@ OutputSpec AllOutputs(const EncoderSpec& spec) {
   outputs.last_hidden_state = true;
   outputs.all_hidden_states = true;
   outputs.attentions = AttentionSpec();
-  outputs.pooled = {PoolingSpec(), {.kind = Pooling::kCls, .normalize = false},
+  outputs.pooled = {PoolingSpec(),
+                    {.kind = Pooling::kCls, .normalize = false},
                     {.kind = Pooling::kMean, .normalize = false},
                     {.kind = Pooling::kMax, .normalize = false}};
-  if (!spec.pooler.empty()) outputs.pooled.push_back({.kind = Pooling::kPooler, .normalize = false});
+  if (!spec.pooler.empty())
+    outputs.pooled.push_back({.kind = Pooling::kPooler, .normalize = false});
   outputs.logits = !spec.logits.empty();
   return outputs;
 }
@@ -45,7 +48,8 @@ class Comparison {
       // Not the other way round: a NaN must count as the worst.
       if (difference <= worst_) continue;
       worst_ = difference;
-      where_ = absl::StrCat(where, " element ", i, ": expected ", expected.values[i], ", got ", got[i]);
+      where_ =
+          absl::StrCat(where, " element ", i, ": expected ", expected.values[i], ", got ", got[i]);
     }
     ++compared_;
   }
@@ -71,13 +75,14 @@ void CompareCase(const Golden& golden, const GoldenCase& golden_case, const Engi
                        int64_t first, int64_t rows) {
       const GoldenTensor* expected = golden.Find(golden_case, i, output);
       if (expected == nullptr) return;
-      comparison.Compare(all.subspan(static_cast<size_t>(first * width), static_cast<size_t>(rows * width)),
-                         *expected, absl::StrCat(golden_case.name, "/", i, "/", output));
+      comparison.Compare(
+          all.subspan(static_cast<size_t>(first * width), static_cast<size_t>(rows * width)),
+          *expected, absl::StrCat(golden_case.name, "/", i, "/", output));
     };
     for (int64_t layer = 0; layer <= spec.num_layers; ++layer) {
       compare(absl::StrCat("hidden_states/", layer),
-              Floats(answer.hidden_states[static_cast<size_t>(layer)]), spec.hidden_width(layer), row,
-              tokens);
+              Floats(answer.hidden_states[static_cast<size_t>(layer)]), spec.hidden_width(layer),
+              row, tokens);
     }
     compare("last_hidden_state", Floats(answer.last_hidden_state), spec.hidden_size, row, tokens);
     for (int64_t layer = 0; layer < spec.num_layers; ++layer) {
@@ -97,7 +102,8 @@ void CompareCase(const Golden& golden, const GoldenCase& golden_case, const Engi
   }
 }
 
-// Runs all cases of the golden through the model in `folder`; `change` may alter each request before it is sent.
+// Runs all cases of the golden through the model in `folder`; `change` may alter each request
+// before it is sent.
 template <typename F>
 Comparison CompareModel(const Golden& golden, const std::string& folder, F&& change) {
   const std::unique_ptr<Engine> engine = LoadEngine(folder);
@@ -137,10 +143,10 @@ TEST_P(ParityTest, EqualsPyTorchHoweverTheModelIsSaved) {
     const Comparison comparison = CompareModel(golden, golden.folder + "/" + model);
     EXPECT_LE(comparison.worst(), kTolerance) << model << ": " << comparison.where();
     EXPECT_EQ(comparison.compared(),
-              golden.tensors.size() - static_cast<size_t>(std::count_if(
-                                          golden.tensors.begin(), golden.tensors.end(), [](const auto& tensor) {
-                                            return tensor.first.ends_with("inputs_embeds");
-                                          })))
+              golden.tensors.size() -
+                  static_cast<size_t>(std::count_if(
+                      golden.tensors.begin(), golden.tensors.end(),
+                      [](const auto& tensor) { return tensor.first.ends_with("inputs_embeds"); })))
         << "not every golden tensor was compared";
   }
 }
@@ -148,7 +154,8 @@ TEST_P(ParityTest, EqualsPyTorchHoweverTheModelIsSaved) {
 INSTANTIATE_TEST_SUITE_P(Goldens, ParityTest, ::testing::ValuesIn(GoldenNames()),
                          [](const auto& instance) { return instance.param; });
 
-// ---- The test of the test: deliberate mistakes must not pass ------------------------------------------
+// ---- The test of the test: deliberate mistakes must not pass
+// ------------------------------------------
 
 class MutationTest : public ::testing::TestWithParam<std::string> {
  protected:
@@ -169,7 +176,8 @@ TEST_P(MutationTest, UnchangedSpecPassesAsCustomModel) {
 }
 
 TEST_P(MutationTest, WrongEpsilonFails) {
-  EXPECT_GT(Mistake([](EncoderSpec& spec) { spec.norm_eps = spec.norm_eps < 1e-8 ? 1e-5 : 1e-12; }), 10 * kTolerance);
+  EXPECT_GT(Mistake([](EncoderSpec& spec) { spec.norm_eps = spec.norm_eps < 1e-8 ? 1e-5 : 1e-12; }),
+            10 * kTolerance);
 }
 
 TEST_P(MutationTest, WrongScaleFails) {
@@ -212,11 +220,13 @@ INSTANTIATE_TEST_SUITE_P(Goldens, MutationTest,
                                            "torch_pre_gelu", "bert"),
                          [](const auto& instance) { return instance.param; });
 
-// ---- Custom specs -----------------------------------------------------------------------------------
+// ---- Custom specs
+// -----------------------------------------------------------------------------------
 
 // A founding model written out as a custom spec is the same model, to the bit.
 TEST(CustomModelTest, GivesTheBitsOfTheFamilyItDescribes) {
-  for (const char* name : {"fused_qkv_attention", "fused_qkv_stack", "shared_projection", "token_encoder"}) {
+  for (const char* name :
+       {"fused_qkv_attention", "fused_qkv_stack", "shared_projection", "token_encoder"}) {
     const Golden golden = ReadGolden(name);
     const TempFolder folder;
     WriteCustomModel(golden, SpecOf(golden), folder);
@@ -229,7 +239,8 @@ TEST(CustomModelTest, GivesTheBitsOfTheFamilyItDescribes) {
       request.outputs = AllOutputs(family->spec());
       const Answer a = Ask(*family, *family_worker, request);
       const Answer b = Ask(*custom, *custom_worker, request);
-      EXPECT_TRUE(std::ranges::equal(a.last_hidden_state.data.bytes(), b.last_hidden_state.data.bytes()));
+      EXPECT_TRUE(
+          std::ranges::equal(a.last_hidden_state.data.bytes(), b.last_hidden_state.data.bytes()));
       EXPECT_TRUE(std::ranges::equal(a.attentions.back().tensor.data.bytes(),
                                      b.attentions.back().tensor.data.bytes()));
     }

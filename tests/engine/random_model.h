@@ -1,4 +1,5 @@
-// random_model.h — a model folder with random weights and the shapes of a real model, for tests and benchmarks of speed and bits.
+// random_model.h — a model folder with random weights and the shapes of a real model, for tests and
+// benchmarks of speed and bits.
 #pragma once
 
 #include <cmath>
@@ -9,8 +10,8 @@
 #include <vector>
 
 #include "absl/log/check.h"
-#include "engine/model/spec.h"
 #include "engine/model/families.h"
+#include "engine/model/spec.h"
 #include "engine/model/tensor_list.h"
 #include "tests/engine/io/safetensors_writer.h"
 #include "tests/engine/io/temp_folder.h"
@@ -24,8 +25,8 @@ struct BertShape {
 inline constexpr BertShape kMiniLmL6 = {6, 384, 12, 1536, 30522, 512};
 inline constexpr BertShape kBertBase = {12, 768, 12, 3072, 30522, 512};
 
-// Writes config.json and model.safetensors of a BERT of this shape. Weights are normal with the scale of trained models, so that
-// activations neither vanish nor blow up.
+// Writes config.json and model.safetensors of a BERT of this shape. Weights are normal with the
+// scale of trained models, so that activations neither vanish nor blow up.
 inline void WriteRandomBert(const BertShape& shape, const TempFolder& folder) {
   const nlohmann::json config = {{"model_type", "bert"},
                                  {"num_hidden_layers", shape.layers},
