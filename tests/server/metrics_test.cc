@@ -12,6 +12,8 @@
 
 #include <cmath>
 #include <cstdlib>
+#include <fstream>
+#include <iterator>
 #include <map>
 #include <set>
 #include <sstream>
@@ -176,6 +178,24 @@ TEST_F(MetricsTest, CountsNamesThatItDoesNotKnowAsOther) {
   EXPECT_EQ(scrape["encoderd_refusals_total{reason=\"OTHER\"}"], 2);
   EXPECT_EQ(scrape["encoderd_calls_total{code=\"INTERNAL\",method=\"other\"}"], 1);
   EXPECT_EQ(scrape["encoderd_calls_total{code=\"UNKNOWN\",method=\"other\"}"], 1);
+}
+
+// Every text in capitals of the files that refuse calls is a reason, and there are no others.
+TEST(ReasonsTest, AreThoseThatTheSourcesGive) {
+  std::set<std::string> used = {"OTHER"};
+  for (const char* path :
+       {"engine/validation.cc", "engine/validation_outputs.cc", "engine/validation_sequence.cc",
+        "server/codec.cc", "server/encode_call.cc", "server/encode_service.cc",
+        "server/engine_runner.cc", "server/unknown_methods.h", "server/wire_scan.cc"}) {
+    std::ifstream file(absl::StrCat(ENCODERD_SOURCE_DIR, "/", path));
+    ASSERT_TRUE(file) << path;
+    for (std::string text; std::getline(file, text, '"');) {
+      const bool capitals =
+          text.size() > 3 && text.find_first_not_of("ABCDEFGHIJKLMNOPQRSTUVWXYZ_") == text.npos;
+      if (capitals) used.insert(text);
+    }
+  }
+  EXPECT_EQ(used, std::set<std::string>(std::begin(kReasons), std::end(kReasons)));
 }
 
 TEST_F(MetricsTest, CountsBatchesAndTheirFailures) {
