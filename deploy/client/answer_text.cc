@@ -43,10 +43,16 @@ void WriteRows(int64_t rows, absl::string_view noun, std::ostream& out, const Li
   if (rows > kMaxRows) out << "  … " << Counted(rows - kMaxRows, noun) << " more\n";
 }
 
-// A tensor with a row per token: the first row of every sequence.
+// A tensor with a row per token: the rows of a lone sequence, or the first row of each.
 void WriteTokenRows(absl::string_view name, const FloatTensor& tensor, const Answer& answer,
                     int num_values, std::ostream& out) {
   out << Heading(name, tensor);
+  if (answer.sequences() == 1) {
+    WriteRows(answer.tokens(), "token", out, [&](int64_t token) {
+      return absl::StrFormat("token %d:%s", token, Values(tensor.Row(token), num_values));
+    });
+    return;
+  }
   WriteRows(answer.sequences(), "sequence", out, [&](int64_t sequence) {
     const int64_t begin = answer.token_offsets[static_cast<size_t>(sequence)];
     const int64_t tokens = answer.token_offsets[static_cast<size_t>(sequence) + 1] - begin;

@@ -114,8 +114,9 @@ absl::StatusOr<ExitCode> Run(std::span<const std::string> arguments, Streams str
   const AttentionFigure figure = MakeFigure(answer, model.name(), std::move(labels));
   const std::string path = absl::GetFlag(FLAGS_output);
   RETURN_IF_ERROR(DrawAttention(figure, path));
-  streams.out << "wrote " << path << ": " << figure.panels.size() << " maps of "
-              << figure.query_rows.size() << " x " << answer.tokens() << "\n";
+  streams.out << "wrote " << path << ": " << figure.panels.size()
+              << (figure.panels.size() == 1 ? " map of " : " maps of ") << figure.query_rows.size()
+              << " x " << answer.tokens() << "\n";
   return kExitOk;
 }
 

@@ -1,8 +1,11 @@
 #include "deploy/client/failure.h"
 
+#include <algorithm>
+#include <cstdint>
 #include <string>
 
 #include "absl/strings/escaping.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "google/rpc/error_details.pb.h"
@@ -15,6 +18,8 @@ namespace {
 struct Details {
   std::string reason;
   std::string violations;  // one a line, indented
+  int64_t num_listed = 0;
+  int64_t num_found = 0;  // the server lists some of them
   absl::Duration retry_delay;
 };
 
@@ -28,7 +33,12 @@ Details ReadDetails(const std::string& bytes) {
     google::rpc::RetryInfo retry;
     if (any.UnpackTo(&info)) {
       details.reason = info.reason();
+      const auto found = info.metadata().find("violations");
+      if (found == info.metadata().end() || !absl::SimpleAtoi(found->second, &details.num_found)) {
+        details.num_found = 0;
+      }
     } else if (any.UnpackTo(&bad)) {
+      details.num_listed += bad.field_violations_size();
       for (const auto& violation : bad.field_violations()) {
         absl::StrAppend(&details.violations, "\n  ", absl::Utf8SafeCEscape(violation.field()), ": ",
                         absl::Utf8SafeCEscape(violation.description()));
@@ -72,8 +82,13 @@ absl::Status FailureFromRpc(const grpc::Status& status, absl::string_view addres
   const Details details = ReadDetails(status.error_details());
   const std::string reason =
       details.reason.empty() ? "" : absl::StrCat(" (", absl::Utf8SafeCEscape(details.reason), ")");
-  // Whatever the server wrote reaches a terminal: no control character of it may.
-  const std::string message = absl::Utf8SafeCEscape(status.error_message());
+  // Whatever the server wrote reaches a terminal: no control character of it may. Where it lists
+  // violations, its message says no more than they do.
+  std::string message = absl::Utf8SafeCEscape(status.error_message());
+  if (details.num_listed > 0) {
+    const int64_t found = std::max(details.num_found, details.num_listed);
+    message = absl::StrCat(found, found == 1 ? " fault" : " faults");
+  }
   // gRPC's codes and Abseil's are the same numbers.
   return absl::Status(static_cast<absl::StatusCode>(status.error_code()),
                       absl::StrCat(message, reason, details.violations,

@@ -261,7 +261,8 @@ TEST_F(EncoderctlTest, ExplainsRefusals) {
     violation.set_description("expected 0..9, got 10");
     google::rpc::Status status;
     status.add_details()->PackFrom(bad);
-    return grpc::Status(grpc::StatusCode::INVALID_ARGUMENT, "1 fault", status.SerializeAsString());
+    return grpc::Status(grpc::StatusCode::INVALID_ARGUMENT, "bad input",
+                        status.SerializeAsString());
   };
   const Result result = Run({"encode", "10", "--logits"});
   EXPECT_EQ(result.code, kExitUsage);

@@ -42,10 +42,24 @@ TEST(FailureFromRpcTest, ListsEveryViolation) {
   EXPECT_THAT(
       FailureFromRpc(refusal, "here:1"),
       StatusIs(absl::StatusCode::kInvalidArgument,
-               "refused (TOKEN_OUT_OF_RANGE)\n"
+               "2 faults (TOKEN_OUT_OF_RANGE)\n"
                "  sequences[0].input_ids[1]: expected this, got that\n"
                "  outputs.hidden_states[0]: expected this, got that\n"
                "next: `encoderctl info` prints what is served, its outputs and its limits"));
+}
+
+TEST(FailureFromRpcTest, CountsTheViolationsThatAreNotListed) {
+  google::rpc::ErrorInfo info = Reason("TOKEN_OUT_OF_RANGE");
+  google::rpc::BadRequest bad;
+  bad.add_field_violations()->set_field("sequences[0].input_ids[1]");
+  const std::pair<const char*, const char*> counts[] = {
+      {"100", "100 faults"}, {"1", "1 fault ("}, {"many", "1 fault ("}, {"-5", "1 fault ("}};
+  for (const auto& [count, text] : counts) {
+    (*info.mutable_metadata())["violations"] = count;
+    EXPECT_THAT(
+        FailureFromRpc(Refusal(grpc::StatusCode::INVALID_ARGUMENT, info, bad), "here:1").message(),
+        HasSubstr(text));
+  }
 }
 
 TEST(FailureFromRpcTest, SaysWhenToTryAgain) {

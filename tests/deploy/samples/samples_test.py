@@ -54,9 +54,9 @@ def answer(request, context):
 
 
 def refuse(request, context):
-    raise Refusal(grpc.StatusCode.INVALID_ARGUMENT, "1 fault", details=[
-        error_details_pb2.BadRequest(field_violations=[
-            {"field": "sequences[0].input_ids[1]", "description": "0..9, got 7592"}])])
+    fault = {"field": "sequences[0].input_ids[1]", "description": "0..9, got 7592"}
+    raise Refusal(grpc.StatusCode.INVALID_ARGUMENT, ": ".join(fault.values()), details=[
+        error_details_pb2.BadRequest(field_violations=[fault])])
 
 
 def run(command: list[str], address: str) -> subprocess.CompletedProcess:
@@ -77,7 +77,7 @@ def check(command: list[str]) -> None:
                                ), done
         server.encode = refuse
         done = run(command, server.address)
-        assert done.returncode == 1 and "1 fault" in done.stderr, done
+        assert done.returncode == 1 and "0..9, got 7592" in done.stderr, done
     finally:
         server.stop()
 

@@ -41,7 +41,9 @@ class EncoderdError(Exception):
                  metadata: Optional[dict[str, str]] = None,
                  violations: tuple[Violation, ...] = (),
                  retry_delay: Optional[float] = None, request_id: str = "") -> None:
-        lines = [f"{code.name}{f' ({reason})' if reason else ''}: {message}"]
+        # Where the server lists violations, its message says no more than they do.
+        first = "the request has faults" if violations else message
+        lines = [f"{code.name}{f' ({reason})' if reason else ''}: {first}"]
         lines += [f"  {v.field}: {v.description}" for v in violations]
         super().__init__("\n".join(lines))
         self.code = code

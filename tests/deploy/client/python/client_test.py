@@ -269,7 +269,7 @@ class ErrorTest(ClientTestCase):
         self.assertEqual(error.violations, (ec.Violation(**violation),))
         self.assertEqual(error.request_id, "r-7")
         self.assertIsNone(error.retry_delay)
-        for part in ("INVALID_ARGUMENT", "TOKEN_OUT_OF_RANGE", "1 fault", "input_ids[0]", "got -1"):
+        for part in ("INVALID_ARGUMENT", "TOKEN_OUT_OF_RANGE", "input_ids[0]: 0..30521, got -1"):
             self.assertIn(part, str(error))
 
     def test_carries_sixteen_long_violations(self):
