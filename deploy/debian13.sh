@@ -17,7 +17,7 @@ checkout=${here%/*}
 package_list=$here/packages.txt
 os_release=/etc/os-release
 keyring=/usr/share/keyrings/debian-archive-keyring.gpg
-cache=${XDG_CACHE_HOME:-$HOME/.cache}/encoderd
+cache=${XDG_CACHE_HOME:-~/.cache}/encoderd
 heartbeat_seconds=5
 
 usage() {
@@ -196,6 +196,8 @@ make_root() {
 
   # git refuses a checkout of another user, and the command always runs as root.
   printf '[safe]\n\tdirectory = *\n' >"$partial/etc/gitconfig"
+  # Nothing was written through so far: the name must not reach the disk before the files do.
+  sync --file-system -- "$partial"
   mv -T -- "$partial" "$root"
   trap - EXIT HUP INT TERM
 }
@@ -275,7 +277,7 @@ in_root() {
   unshare --mount true 2>/dev/null || die "no mount namespace can be made here (a container" \
     "without CAP_SYS_ADMIN?): start from a Debian 13 container, where none is needed"
   ensure_root "$root"
-  exec unshare --mount --propagation private -- "${BASH_SOURCE[0]}" --entered \
+  exec unshare --mount --propagation private -- bash "$here/debian13.sh" --entered \
     "${binds[@]/#/--bind=}" -- "$root" "$@"
 }
 
