@@ -15,6 +15,7 @@
 
 #include "absl/log/log.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
 #include "engine/status_macros.h"
 #include "server/batching/batcher.h"
@@ -115,16 +116,23 @@ class GrpcServer final : public Server {
   absl::Status Load(const EngineLoader& load_engine) override {
     ASSIGN_OR_RETURN(engine_, load_engine());
     const EngineInfo& info = engine_->info();
-    ASSIGN_OR_RETURN(
-        batcher_,
-        Batcher::Start({.workers = options_.workers,
-                        .max_batch_tokens = info.max_batch_tokens,
-                        .max_batch_wait = options_.max_batch_wait,
-                        .max_queue_requests = options_.max_queue_requests,
-                        .max_queue_tokens = options_.max_queue_tokens,
-                        .max_queue_time = options_.max_queue_time},
-                       SteadyClock(), metrics_, [this] { return MakeWarmRunner(*engine_); }));
+    ASSIGN_OR_RETURN(batcher_, Batcher::Start({.workers = options_.workers,
+                                               .max_batch_tokens = info.max_batch_tokens,
+                                               .max_batch_wait = options_.max_batch_wait,
+                                               .max_queue_requests = options_.max_queue_requests,
+                                               .max_queue_tokens = options_.max_queue_tokens,
+                                               .max_queue_time = options_.max_queue_time},
+                                              SteadyClock(), metrics_,
+                                              [this] { return MakeWarmRunner(*engine_); }));
     const std::string name = ModelName(options_.model_dir);
+    LOG(INFO) << "Loaded the model. name=" << LogValue(name)
+              << " family=" << LogValue(engine_->spec().family) << " parameters=" << info.parameters
+              << " weights_bytes=" << info.weights_bytes << " isa=" << info.isa
+              << " precision=" << info.precision << " numerics_id=" << info.numerics_id;
+    if (!info.tensors_unused.empty()) {
+      LOG(WARNING) << "The model folder has tensors that are not used. names="
+                   << LogValue(absl::StrJoin(info.tensors_unused, ","));
+    }
     metrics_.SetModel({.name = name,
                        .family = engine_->spec().family,
                        .precision = info.precision,

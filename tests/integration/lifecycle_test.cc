@@ -159,9 +159,9 @@ TEST(DrainTest, AcceptedCallsAreAnsweredAndNewOnesRefused) {
   std::vector<std::unique_ptr<PendingCall>> accepted;
   for (int i = 0; i < 50; ++i) {
     accepted.push_back(std::make_unique<PendingCall>(server.encoder(), IdsRequest({{1, 2}})));
+    server.engine().latch().AwaitWaiting(1);  // the first call runs, all others wait
   }
-  server.AwaitMetric("encoderd_calls_in_flight", 50);
-  server.engine().latch().AwaitWaiting(1);
+  server.AwaitMetric("encoderd_queue_calls", 49);
 
   std::thread draining([&] { EXPECT_TRUE(server.server().Drain()); });
   HealthCheckResponse::ServingStatus status;

@@ -1,0 +1,76 @@
+#include "server/check.h"
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "engine/model/spec_json.h"
+#include "engine/validation.h"
+#include "server/codec.h"
+#include "server/server.h"
+
+namespace encoderd {
+namespace {
+
+// An encoderd with a model of a few kilobytes, two workers and one connection: 60 MB of RSS, the
+// rest for kernels of all row counts and for more connections.
+constexpr int64_t kProcessBytes = int64_t{150} << 20;
+
+std::string Mebibytes(int64_t bytes) {
+  return absl::StrFormat("%.1f MiB", static_cast<double>(bytes) / (1 << 20));
+}
+
+std::string Line(const char* what, const std::string& value) {
+  return absl::StrFormat("%-26s %s\n", absl::StrCat(what, ":"), value);
+}
+
+std::string Input(const EncoderSpec& spec) {
+  return spec.input == InputKind::kTokenIds
+             ? absl::StrCat("token ids, vocabulary ", spec.vocab_size, ", token types ",
+                            spec.type_vocab_size)
+             : absl::StrCat("vectors [S, ", spec.input_dim, "]");
+}
+
+std::string Names(const std::vector<std::string>& names) {
+  return names.empty() ? "none" : absl::StrCat(names.size(), "\n  ", absl::StrJoin(names, "\n  "));
+}
+
+}  // namespace
+
+MemoryNeed MemoryNeedOf(const EngineInfo& info, const Options& options) {
+  return {.process = kProcessBytes,
+          .weights = info.weights_bytes,
+          .scratch = options.workers * info.scratch_bytes_per_worker,
+          .answers = (options.workers + 1) * options.max_response_bytes,
+          .requests = 2 * DecodeLimits().max_request_bytes};
+}
+
+std::string CheckReport(const Engine& engine, const Options& options) {
+  const EncoderSpec& spec = engine.spec();
+  const EngineInfo& info = engine.info();
+  const MemoryNeed need = MemoryNeedOf(info, options);
+  return absl::StrCat(
+      Line("model", ModelName(options.model_dir)), Line("family", spec.family),
+      Line("input", Input(spec)),
+      Line("blocks", absl::StrCat(spec.num_layers, " of hidden ", spec.hidden_size, ", ",
+                                  spec.num_heads, " heads, FFN ", spec.ffn_size)),
+      Line("outputs", absl::StrJoin(AvailableOutputs(spec), ", ")),
+      Line("longest sequence", absl::StrCat(info.max_sequence_tokens, " tokens")),
+      Line("precision", info.precision), Line("instruction set", info.isa),
+      Line("rows", info.fixed_row_blocks ? "in blocks of fixed size" : "in batches of any size"),
+      Line("numerics id", info.numerics_id), Line("weights sha256", info.weights_sha256),
+      Line("tokenizer sha256", info.tokenizer_sha256.empty() ? "none" : info.tokenizer_sha256),
+      Line("parameters", absl::StrCat(info.parameters)),
+      Line("tensors used", Names(info.tensors_used)),
+      Line("tensors not used", Names(info.tensors_unused)), "spec:\n", SpecToJson(spec).dump(2),
+      "\n", Line("weights in memory", Mebibytes(need.weights)),
+      Line("scratch per worker", Mebibytes(info.scratch_bytes_per_worker)),
+      Line("workers", absl::StrCat(options.workers)),
+      Line("largest answer", Mebibytes(options.max_response_bytes)),
+      Line("largest request", Mebibytes(DecodeLimits().max_request_bytes)),
+      Line("suggested memory request",
+           absl::StrCat(Mebibytes(need.Total()), " = process ", Mebibytes(need.process),
+                        " + weights + scratch of all workers + answers ", Mebibytes(need.answers),
+                        " + requests ", Mebibytes(need.requests))));
+}
+
+}  // namespace encoderd

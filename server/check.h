@@ -1,0 +1,29 @@
+// check.h — what `encoderd --check` prints: what a model is and what serving it takes.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "engine/engine.h"
+#include "server/options.h"
+
+namespace encoderd {
+
+// Memory that serving the model takes, bytes.
+struct MemoryNeed {
+  int64_t process = 0;  // binary, libraries, connections, kernels: measured on an empty server
+  int64_t weights = 0;
+  int64_t scratch = 0;   // of all workers
+  int64_t answers = 0;   // one of the ceiling per worker, and one being sent
+  int64_t requests = 0;  // the largest one, as received and as parsed
+
+  int64_t Total() const { return process + weights + scratch + answers + requests; }
+};
+
+// REQUIRES: options.workers is at least 1.
+MemoryNeed MemoryNeedOf(const EngineInfo& info, const Options& options);
+
+// The report, lines of "what: value" and the spec as JSON.
+std::string CheckReport(const Engine& engine, const Options& options);
+
+}  // namespace encoderd

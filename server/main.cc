@@ -1,0 +1,139 @@
+// main.cc — encoderd: flags, signals, and the order in which things start and end.
+//
+// The life of a call, from here: server.cc wires everything together; encode_call.cc checks a call,
+// queues and answers it; batching/batcher.h makes batches; engine/engine.h runs them;
+// engine/encoder.cc is the forward pass.
+#include <cstdlib>
+#include <future>
+#include <iostream>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/log/log.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "engine/engine.h"
+#include "engine/ops/runtime.h"
+#include "server/check.h"
+#include "server/cpu_quota.h"
+#include "server/flag_parser.h"
+#include "server/log.h"
+#include "server/metrics.h"
+#include "server/options.h"
+#include "server/server.h"
+#include "server/signals.h"
+
+namespace encoderd {
+namespace {
+
+// Those of sysexits.h that fit; --help lists them.
+enum ExitCode { kOk = 0, kBadFlags = 64, kBadModel = 65, kPortTaken = 69, kInternal = 70 };
+
+ExitCode Fail(ExitCode code, const absl::Status& status) {
+  LogExit(std::string(status.message()));
+  return code;
+}
+
+// A folder that is not what it should be is told from what the machine does not give.
+ExitCode LoadFailed(const absl::Status& status) {
+  const bool model = status.code() == absl::StatusCode::kInvalidArgument ||
+                     status.code() == absl::StatusCode::kNotFound;
+  return Fail(model ? kBadModel : kInternal, status);
+}
+
+int WorkersOf(const Options& options) {
+  if (options.workers > 0) return options.workers;
+  const CpuQuota cpus = ReadCpuQuota();
+  // More than this and the process shares a machine with others more often than not.
+  constexpr int kLargeHost = 8;
+  if (!cpus.quota.has_value() && cpus.Cpus() > kLargeHost) {
+    LOG(WARNING) << "No CPU quota is set: the server takes every CPU it may run on. workers="
+                 << cpus.Cpus();
+  }
+  return cpus.Cpus();
+}
+
+absl::StatusOr<std::unique_ptr<Engine>> LoadEngine(const Options& options) {
+  EngineOptions engine = {.model_dir = options.model_dir,
+                          .max_sequence_tokens = options.max_sequence_tokens,
+                          .strict = options.strict};
+  if (options.max_batch_tokens > 0) engine.max_batch_tokens = options.max_batch_tokens;
+  return Engine::Load(engine);
+}
+
+ExitCode Check(const Options& options) {
+  const auto engine = LoadEngine(options);
+  if (!engine.ok()) return LoadFailed(engine.status());
+  std::cout << CheckReport(**engine, options);
+  return kOk;
+}
+
+ExitCode Serve(const Options& options, const Signals& signals) {
+  auto metrics = Metrics::Start(options.metrics_listen.ToString(), Version(), BuildId());
+  if (!metrics.ok()) return Fail(kPortTaken, metrics.status());
+  auto server = Server::Listen(options, **metrics);
+  if (!server.ok()) return Fail(kPortTaken, server.status());
+  LOG(INFO) << "Listening. version=" << Version() << " build_id=" << BuildId()
+            << " port=" << (*server)->port() << " metrics_port=" << (*metrics)->port() << " "
+            << Describe(options);
+
+  std::future<absl::Status> loading = std::async(std::launch::async, [&] {
+    absl::Status status = (*server)->Load([&] { return LoadEngine(options); });
+    signals.Wake();
+    return status;
+  });
+  if (signals.Wait()) {
+    LOG(INFO) << "Ending by a signal while the model is being loaded.";
+    // The load cannot be interrupted and nobody is being served.
+    std::_Exit(kOk);
+  }
+  if (const absl::Status status = loading.get(); !status.ok()) return LoadFailed(status);
+  LOG(INFO) << "Serving. port=" << (*server)->port();
+
+  while (!signals.Wait()) {
+  }
+  LOG(INFO) << "Draining. delay=" << options.drain_delay << " timeout=" << options.drain_timeout;
+  signals.EndAtNext();
+  if (!(*server)->Drain()) {
+    LOG(WARNING) << "Ending with calls unfinished: drain_timeout has passed.";
+    // What still runs would hold up an end in good order.
+    std::_Exit(kOk);
+  }
+  LOG(INFO) << "Ended: every accepted call was answered.";
+  return kOk;
+}
+
+ExitCode Main(int argc, char** argv) {
+  const Signals signals;  // before any thread
+  const ParsedFlags parsed = ParseFlags(argc, argv);
+  if (parsed.help) {
+    std::cout << HelpText();
+    return kOk;
+  }
+  if (VersionAsked()) {
+    std::cout << "encoderd " << Version() << " build " << BuildId() << "\n";
+    return kOk;
+  }
+
+  std::vector<std::string> faults = parsed.faults;
+  for (const std::string& argument : parsed.positional) {
+    faults.push_back(absl::StrCat("expected flags alone, got \"", argument, "\""));
+  }
+  Options options = ReadOptions(faults);
+  StartLog({.format = options.log_format, .termination_log = options.termination_log});
+  if (!faults.empty()) {
+    return Fail(kBadFlags, absl::InvalidArgumentError(absl::StrJoin(faults, "; ")));
+  }
+  if (const absl::Status isa = ops::SetMaxIsa(options.isa_max); !isa.ok()) {
+    return Fail(kBadFlags, isa);
+  }
+  options.workers = WorkersOf(options);
+  return options.check ? Check(options) : Serve(options, signals);
+}
+
+}  // namespace
+}  // namespace encoderd
+
+int main(int argc, char** argv) { return encoderd::Main(argc, argv); }
