@@ -247,5 +247,74 @@ TEST(CustomModelTest, GivesTheBitsOfTheFamilyItDescribes) {
   }
 }
 
+// ---- Order --------------------------------------------------------------------------------------
+
+// Without positions a permutation of the tokens permutes the outputs, up to the order of summation.
+TEST(PermutationTest, MovesTheRowsOfModelsWithoutPositions) {
+  for (const char* name : {"shared_projection", "token_encoder"}) {
+    const Golden golden = ReadGolden(name);
+    const auto engine = LoadEngine(golden.folder + "/model");
+    const auto worker = NewWorker(*engine);
+    for (const auto& golden_case : golden.cases) {
+      if (golden_case->name != "no_mask") continue;
+      for (const Sequence& sequence : golden_case->request.sequences) {
+        const auto tokens = static_cast<size_t>(sequence.tokens());
+        auto mirrored_row = [&](size_t row) { return tokens - 1 - row; };
+        Sequence mirrored = sequence;
+        const std::vector<int32_t> ids(sequence.input_ids.rbegin(), sequence.input_ids.rend());
+        std::vector<std::byte> vectors;
+        if (sequence.inputs_embeds.has_value()) {
+          const size_t row_bytes = sequence.inputs_embeds->data.size() / tokens;
+          for (size_t row = 0; row < tokens; ++row) {
+            const auto bytes =
+                sequence.inputs_embeds->data.subspan(mirrored_row(row) * row_bytes, row_bytes);
+            vectors.insert(vectors.end(), bytes.begin(), bytes.end());
+          }
+          mirrored.inputs_embeds->data = vectors;
+        } else {
+          mirrored.input_ids = ids;
+        }
+        OutputSpec outputs;
+        outputs.last_hidden_state = true;
+        const Answer straight =
+            Ask(*engine, *worker, {.sequences = {sequence}, .outputs = outputs});
+        const Answer turned = Ask(*engine, *worker, {.sequences = {mirrored}, .outputs = outputs});
+        const auto width = static_cast<size_t>(engine->spec().hidden_size);
+        for (size_t row = 0; row < tokens; ++row) {
+          for (size_t i = 0; i < width; ++i) {
+            ASSERT_NEAR(Floats(straight.last_hidden_state)[row * width + i],
+                        Floats(turned.last_hidden_state)[mirrored_row(row) * width + i], 5e-6)
+                << name << " row " << row;
+          }
+        }
+      }
+    }
+  }
+}
+
+// Every token sees every other: changing one input moves every row.
+TEST(PermutationTest, EveryTokenSeesEveryOther) {
+  const Golden golden = ReadGolden("token_encoder");
+  const auto engine = LoadEngine(golden.folder + "/model");
+  const auto worker = NewWorker(*engine);
+  OutputSpec outputs;
+  outputs.last_hidden_state = true;
+  const std::vector<int32_t> ids = {1, 2, 3, 4, 5};
+  const Answer before =
+      Ask(*engine, *worker, {.sequences = {{.input_ids = ids}}, .outputs = outputs});
+  const auto width = static_cast<size_t>(engine->spec().hidden_size);
+  for (size_t changed = 0; changed < ids.size(); ++changed) {
+    std::vector<int32_t> other = ids;
+    other[changed] = 6;
+    const Answer after =
+        Ask(*engine, *worker, {.sequences = {{.input_ids = other}}, .outputs = outputs});
+    for (size_t row = 0; row < ids.size(); ++row) {
+      EXPECT_FALSE(std::ranges::equal(Floats(before.last_hidden_state).subspan(row * width, width),
+                                      Floats(after.last_hidden_state).subspan(row * width, width)))
+          << "token " << changed << " does not reach row " << row;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace encoderd
