@@ -41,6 +41,7 @@ class HealthService::Watcher : public grpc::ServerWriteReactor<HealthCheckRespon
     return Next();
   }
 
+  // After what is still to be written.
   Step End(grpc::Status status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(health_.mutex_) {
     if (ending_) return Step::kNone;
     ending_ = true;
@@ -58,7 +59,7 @@ class HealthService::Watcher : public grpc::ServerWriteReactor<HealthCheckRespon
     {
       MutexLock lock(health_.mutex_);
       busy_ = false;
-      step = ok ? Next() : End(grpc::Status::CANCELLED);
+      step = ok ? Next() : Abandon();
     }
     Do(step);
   }
@@ -67,7 +68,7 @@ class HealthService::Watcher : public grpc::ServerWriteReactor<HealthCheckRespon
     Step step;
     {
       MutexLock lock(health_.mutex_);
-      step = End(grpc::Status::CANCELLED);
+      step = Abandon();
     }
     Do(step);
   }
@@ -81,14 +82,16 @@ class HealthService::Watcher : public grpc::ServerWriteReactor<HealthCheckRespon
   }
 
  private:
+  // Nobody reads any more.
+  Step Abandon() ABSL_EXCLUSIVE_LOCKS_REQUIRED(health_.mutex_) {
+    to_write_.clear();
+    return ending_ ? Next() : End(grpc::Status::CANCELLED);
+  }
+
   Step Next() ABSL_EXCLUSIVE_LOCKS_REQUIRED(health_.mutex_) {
-    if (busy_) return Step::kNone;
-    if (ending_) {
-      busy_ = true;
-      return Step::kEnd;
-    }
-    if (to_write_.empty()) return Step::kNone;
+    if (busy_ || (to_write_.empty() && !ending_)) return Step::kNone;
     busy_ = true;
+    if (to_write_.empty()) return Step::kEnd;
     message_.set_status(to_write_.front());
     to_write_.pop_front();
     return Step::kWrite;
@@ -100,7 +103,7 @@ class HealthService::Watcher : public grpc::ServerWriteReactor<HealthCheckRespon
   HealthCheckResponse::ServingStatus last_reported_ = HealthCheckResponse::UNKNOWN;
   std::deque<HealthCheckResponse::ServingStatus> to_write_;  // grows by a few in a process's life
   HealthCheckResponse message_;                              // of the write under way
-  bool busy_ = false;                                        // a write or the end is under way
+  bool busy_ = false;  // a write is under way, or the end, after which nothing comes
   bool ending_ = false;
   grpc::Status end_status_;
 };

@@ -124,7 +124,10 @@ TEST_F(HealthServiceTest, AWatchSeesEachChangeOfItsOwnName) {
   EXPECT_EQ(ready.Next(), HealthCheckResponse::NOT_SERVING);
   EXPECT_EQ(ready.Next(), HealthCheckResponse::SERVING);
   EXPECT_EQ(live.Next(), HealthCheckResponse::NOT_SERVING);
+  // What was said before the end is read before it.
+  health_.SetReady(false);
   health_.EndWatches();
+  EXPECT_EQ(ready.Next(), HealthCheckResponse::NOT_SERVING);
   EXPECT_GT(ready.Next(), HealthCheckResponse::SERVICE_UNKNOWN);
   EXPECT_GT(live.Next(), HealthCheckResponse::SERVICE_UNKNOWN);
   EXPECT_EQ(ready.End().error_code(), grpc::StatusCode::UNAVAILABLE);

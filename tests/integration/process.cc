@@ -1,0 +1,115 @@
+#include "tests/integration/process.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+
+#include "absl/log/check.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/time/clock.h"
+
+namespace encoderd {
+
+Process::Process(const std::string& program, const std::vector<std::string>& arguments) {
+  int ends[2];
+  CHECK_EQ(pipe2(ends, O_CLOEXEC), 0);
+  pipe_ = ends[0];
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  posix_spawn_file_actions_adddup2(&actions, ends[1], STDOUT_FILENO);
+  posix_spawn_file_actions_adddup2(&actions, ends[1], STDERR_FILENO);
+  std::vector<char*> argv = {const_cast<char*>(program.c_str())};
+  for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
+  argv.push_back(nullptr);
+  CHECK_EQ(posix_spawn(&pid_, program.c_str(), &actions, nullptr, argv.data(), environ), 0);
+  posix_spawn_file_actions_destroy(&actions);
+  close(ends[1]);
+  reader_ = std::thread([this] { Read(); });
+}
+
+Process::~Process() {
+  if (running()) {
+    Signal(SIGKILL);
+    Wait();
+  }
+  reader_.join();
+  close(pipe_);
+}
+
+void Process::Signal(int signal) const { kill(pid_, signal); }
+
+void Process::Read() {
+  char buffer[4096];
+  for (ssize_t bytes; (bytes = read(pipe_, buffer, sizeof(buffer))) > 0;) {
+    MutexLock lock(mutex_);
+    output_.append(buffer, static_cast<size_t>(bytes));
+    more_.NotifyAll();
+  }
+  MutexLock lock(mutex_);
+  closed_ = true;
+  more_.NotifyAll();
+}
+
+std::string Process::AwaitLine(const std::string& text) {
+  const absl::Time end = absl::Now() + absl::Seconds(20);
+  MutexLock lock(mutex_);
+  while (true) {
+    const size_t at = output_.find(text);
+    const size_t line_end = at == std::string::npos ? at : output_.find('\n', at);
+    if (line_end != std::string::npos) {
+      const size_t before = output_.rfind('\n', at);
+      const size_t begin = before == std::string::npos ? 0 : before + 1;
+      return output_.substr(begin, line_end - begin);
+    }
+    if (closed_ || absl::Now() >= end) {
+      ADD_FAILURE() << "no line with \"" << text << "\" in:\n" << output_;
+      return "";
+    }
+    more_.WaitFor(mutex_, std::chrono::milliseconds(100));
+  }
+}
+
+int Process::Wait(absl::Duration timeout) {
+  const absl::Time end = absl::Now() + timeout;
+  while (running()) {
+    if (absl::Now() >= end) return -1;
+    std::this_thread::yield();
+  }
+  // The pipe has the rest.
+  MutexLock lock(mutex_);
+  while (!closed_) more_.Wait(mutex_);
+  return exit_code_;
+}
+
+bool Process::running() {
+  if (ended_) return false;
+  int status = 0;
+  if (waitpid(pid_, &status, WNOHANG) == 0) return true;
+  exit_code_ = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  ended_ = true;
+  return false;
+}
+
+std::string Process::output() {
+  MutexLock lock(mutex_);
+  return output_;
+}
+
+int NumberIn(const std::string& line, const std::string& name) {
+  for (const absl::string_view word : absl::StrSplit(line, ' ')) {
+    if (absl::StartsWith(word, absl::StrCat(name, "="))) {
+      return std::stoi(std::string(word.substr(name.size() + 1)));
+    }
+  }
+  ADD_FAILURE() << "no " << name << "= in: " << line;
+  return 0;
+}
+
+}  // namespace encoderd

@@ -1,0 +1,366 @@
+// Goal: the program as it is run: flags, exit codes, signals, and models that answer over a socket.
+// Method: the real binary on tiny models, observed from outside.
+#include "tests/integration/process.h"
+
+#include <gmock/gmock.h>
+#include <grpcpp/client_context.h>
+#include <grpcpp/create_channel.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/time/clock.h"
+#include "encoderd/v1/encoder.grpc.pb.h"
+#include "grpc/health/v1/health.grpc.pb.h"
+
+namespace encoderd {
+namespace {
+
+namespace fs = std::filesystem;
+using grpc::health::v1::HealthCheckResponse;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+const std::string kBert = ENCODERD_SOURCE_DIR "/tests/goldens/bert/model";
+
+// A folder that goes with the test.
+class TemporaryFolder {
+ public:
+  TemporaryFolder() {
+    std::string name = (fs::temp_directory_path() / "encoderd_test_XXXXXX").string();
+    path_ = mkdtemp(name.data());
+  }
+  ~TemporaryFolder() { fs::remove_all(path_); }
+  fs::path operator/(const std::string& name) const { return path_ / name; }
+  std::string path() const { return path_.string(); }
+
+ private:
+  fs::path path_;
+};
+
+// encoderd with these flags on free ports.
+class Encoderd {
+ public:
+  explicit Encoderd(std::vector<std::string> flags) : process_(ENCODERD_BINARY, WithPorts(flags)) {}
+
+  Process& process() { return process_; }
+
+  // Waits for the ports to be open.
+  void AwaitListening() {
+    const std::string line = process_.AwaitLine("Listening.");
+    const auto channel = grpc::CreateChannel(absl::StrCat("127.0.0.1:", NumberIn(line, "port")),
+                                             grpc::InsecureChannelCredentials());
+    encoder_ = v1::EncoderService::NewStub(channel);
+    health_ = grpc::health::v1::Health::NewStub(channel);
+  }
+  void AwaitServing() {
+    AwaitListening();
+    process_.AwaitLine("Serving.");
+  }
+
+  v1::EncoderService::Stub& encoder() { return *encoder_; }
+
+  // SERVING, NOT_SERVING, or UNKNOWN when nobody answers.
+  HealthCheckResponse::ServingStatus Health() {
+    grpc::ClientContext context;
+    HealthCheckResponse response;
+    return health_->Check(&context, {}, &response).ok() ? response.status()
+                                                        : HealthCheckResponse::UNKNOWN;
+  }
+
+ private:
+  static std::vector<std::string> WithPorts(std::vector<std::string> flags) {
+    flags.push_back("--listen=127.0.0.1:0");
+    flags.push_back("--metrics_listen=127.0.0.1:0");
+    return flags;
+  }
+
+  Process process_;
+  std::unique_ptr<v1::EncoderService::Stub> encoder_;
+  std::unique_ptr<grpc::health::v1::Health::Stub> health_;
+};
+
+v1::EncodeRequest PooledRequest(const std::vector<int32_t>& ids) {
+  v1::EncodeRequest request;
+  request.add_sequences()->mutable_input_ids()->Assign(ids.begin(), ids.end());
+  request.mutable_outputs()->set_last_hidden_state(true);
+  request.mutable_outputs()->add_pooled();
+  return request;
+}
+
+// ---- Commands that end by themselves
+// ---------------------------------------------------------------
+
+TEST(CommandTest, HelpNamesEveryFlagAndExitCode) {
+  Process process(ENCODERD_BINARY, {"--help"});
+  EXPECT_EQ(process.Wait(), 0);
+  for (const char* word : {"--model_dir",
+                           "--listen",
+                           "--metrics_listen",
+                           "--plaintext",
+                           "--workers",
+                           "--max_sequence_tokens",
+                           "--max_request_sequences",
+                           "--max_request_tokens",
+                           "--max_response_bytes",
+                           "--max_queue_requests",
+                           "--max_queue_tokens",
+                           "--max_queue_time",
+                           "--max_batch_tokens",
+                           "--max_batch_wait",
+                           "--default_deadline",
+                           "--drain_delay",
+                           "--drain_timeout",
+                           "--max_connection_inflight",
+                           "--isa_max",
+                           "--log_format",
+                           "--termination_log",
+                           "--strict",
+                           "--check",
+                           "--version",
+                           "64 flags",
+                           "65 model"}) {
+    EXPECT_THAT(process.output(), HasSubstr(word));
+  }
+}
+
+TEST(CommandTest, VersionHasTheBuild) {
+  Process process(ENCODERD_BINARY, {"--version"});
+  EXPECT_EQ(process.Wait(), 0);
+  EXPECT_THAT(process.output(), AllOf(HasSubstr("encoderd "), Not(HasSubstr("unknown"))));
+}
+
+TEST(CommandTest, CheckSaysWhatAModelIsAndTakes) {
+  Process process(ENCODERD_BINARY, {"--check", "--workers=2", "--model_dir=" + kBert});
+  EXPECT_EQ(process.Wait(), 0);
+  for (const char* text :
+       {"family:                    bert", "parameters:                12392",
+        "tensors used:", "  pooler.dense.weight", "tensors not used:", "\"hidden_size\": 24",
+        "weights in memory:", "scratch per worker:", "largest answer:            256.0 MiB",
+        "suggested memory request:"}) {
+    EXPECT_THAT(process.output(), HasSubstr(text));
+  }
+}
+
+TEST(CommandTest, EveryFaultOfTheFlagsIsToldAtOnce) {
+  const TemporaryFolder folder;
+  const std::string log = (folder / "termination").string();
+  Process process(ENCODERD_BINARY, {"--workers=-1", "--no_such=1", "--listen=nowhere", "argument",
+                                    "--termination_log=" + log});
+  EXPECT_EQ(process.Wait(), 64);
+  std::stringstream termination;
+  termination << std::ifstream(log).rdbuf();
+  for (const std::string& text : {process.output(), termination.str()}) {
+    for (const char* fault :
+         {"--workers", "--no_such", "--listen", "\"argument\"", "--model_dir"}) {
+      EXPECT_THAT(text, HasSubstr(fault));
+    }
+  }
+}
+
+TEST(CommandTest, APortThatIsTakenHasItsOwnExitCode) {
+  Encoderd first({"--model_dir=" + kBert});
+  const std::string line = first.process().AwaitLine("Listening.");
+  Process grpc_taken(ENCODERD_BINARY,
+                     {"--model_dir=" + kBert, "--metrics_listen=127.0.0.1:0",
+                      absl::StrCat("--listen=127.0.0.1:", NumberIn(line, "port"))});
+  EXPECT_EQ(grpc_taken.Wait(), 69);
+  EXPECT_THAT(grpc_taken.output(), HasSubstr("--listen"));
+  Process metrics_taken(ENCODERD_BINARY, {"--model_dir=" + kBert, "--listen=127.0.0.1:0",
+                                          absl::StrCat("--metrics_listen=127.0.0.1:",
+                                                       NumberIn(line, "metrics_port"))});
+  EXPECT_EQ(metrics_taken.Wait(), 69);
+  EXPECT_THAT(metrics_taken.output(), HasSubstr("metrics"));
+}
+
+// ---- Models that cannot be served
+// ------------------------------------------------------------------
+
+struct BrokenModel {
+  const char* name;
+  void (*break_it)(const fs::path& folder);
+  const char* text;
+};
+
+void PrintTo(const BrokenModel& model, std::ostream* out) { *out << model.name; }
+
+class BrokenModelTest : public ::testing::TestWithParam<BrokenModel> {};
+
+void Replace(const fs::path& file, const std::string& from, const std::string& to) {
+  std::stringstream text;
+  text << std::ifstream(file).rdbuf();
+  std::string changed = text.str();
+  changed.replace(changed.find(from), from.size(), to);
+  std::ofstream(file) << changed;
+}
+
+TEST_P(BrokenModelTest, IsNeverReadyAndToldInOneLine) {
+  const TemporaryFolder folder;
+  fs::copy(kBert, folder.path(), fs::copy_options::recursive);
+  GetParam().break_it(folder.path());
+  Encoderd encoderd({"--model_dir=" + folder.path()});
+  encoderd.AwaitListening();
+  while (encoderd.process().running()) {
+    ASSERT_NE(encoderd.Health(), HealthCheckResponse::SERVING);
+  }
+  EXPECT_EQ(encoderd.process().Wait(), 65);
+  std::vector<std::string> errors;
+  for (const absl::string_view line : absl::StrSplit(encoderd.process().output(), '\n')) {
+    if (line.find(" ERROR ") != absl::string_view::npos) errors.emplace_back(line);
+  }
+  EXPECT_THAT(errors, ::testing::ElementsAre(HasSubstr(GetParam().text)));
+  EXPECT_THAT(encoderd.process().output(), Not(HasSubstr("Serving.")));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Folder, BrokenModelTest,
+    ::testing::Values(
+        BrokenModel{"NoWeights", [](const fs::path& f) { fs::remove(f / "model.safetensors"); },
+                    "model.safetensors"},
+        BrokenModel{"NoConfig", [](const fs::path& f) { fs::remove(f / "config.json"); },
+                    "config.json"},
+        BrokenModel{"CutOff",
+                    [](const fs::path& f) {
+                      fs::resize_file(f / "model.safetensors",
+                                      fs::file_size(f / "model.safetensors") - 1);
+                    },
+                    "model.safetensors"},
+        BrokenModel{"NotJson", [](const fs::path& f) { std::ofstream(f / "config.json") << "{"; },
+                    "config.json"},
+        BrokenModel{"UnknownFamily",
+                    [](const fs::path& f) {
+                      Replace(f / "config.json", "\"model_type\": \"bert\"",
+                              "\"model_type\": \"mpnet\"");
+                    },
+                    "mpnet"}),
+    [](const auto& param) { return param.param.name; });
+
+TEST(BrokenModelTest, AFolderThatIsNotThere) {
+  Process process(ENCODERD_BINARY, {"--model_dir=/no/such/folder", "--listen=127.0.0.1:0",
+                                    "--metrics_listen=127.0.0.1:0"});
+  EXPECT_EQ(process.Wait(), 65);
+  EXPECT_THAT(process.output(), HasSubstr("/no/such/folder"));
+}
+
+// ---- Serving
+// ---------------------------------------------------------------------------------------
+
+TEST(ServingTest, ARealModelGivesTheSameBitsAloneAndBesideOthers) {
+  Encoderd encoderd({"--model_dir=" + kBert, "--workers=2"});
+  encoderd.AwaitServing();
+  EXPECT_EQ(encoderd.Health(), HealthCheckResponse::SERVING);
+  v1::EncodeResponse alone;
+  grpc::ClientContext context;
+  ASSERT_TRUE(encoderd.encoder().Encode(&context, PooledRequest({5, 6, 7}), &alone).ok());
+  ASSERT_EQ(alone.last_hidden_state().data().size(), 3 * 24 * sizeof(float));
+  float first;
+  std::memcpy(&first, alone.last_hidden_state().data().data(), sizeof(first));
+  EXPECT_TRUE(std::isfinite(first));
+  EXPECT_NE(first, 0);
+
+  v1::EncodeRequest many = PooledRequest({5, 6, 7});
+  for (int length = 1; length < 60; ++length) {
+    auto& sequence = *many.add_sequences();
+    for (int i = 0; i < length; ++i) sequence.add_input_ids(i % 50);
+  }
+  v1::EncodeResponse beside;
+  grpc::ClientContext beside_context;
+  ASSERT_TRUE(encoderd.encoder().Encode(&beside_context, many, &beside).ok());
+  EXPECT_EQ(beside.last_hidden_state().data().substr(0, alone.last_hidden_state().data().size()),
+            alone.last_hidden_state().data());
+  EXPECT_EQ(beside.pooled(0).data().substr(0, alone.pooled(0).data().size()),
+            alone.pooled(0).data());
+  EXPECT_EQ(beside.numerics_id(), alone.numerics_id());
+}
+
+TEST(SignalTest, AnIdleServerEndsAtTheFirst) {
+  for (const int signal : {SIGTERM, SIGINT}) {
+    Encoderd encoderd({"--model_dir=" + kBert});
+    encoderd.AwaitServing();
+    encoderd.process().Signal(signal);
+    EXPECT_EQ(encoderd.process().Wait(absl::Seconds(2)), 0) << encoderd.process().output();
+    EXPECT_THAT(encoderd.process().output(), HasSubstr("every accepted call was answered"));
+  }
+}
+
+TEST(SignalTest, AServerThatDrainsEndsAtTheSecond) {
+  Encoderd encoderd({"--model_dir=" + kBert, "--drain_delay=60s"});
+  encoderd.AwaitServing();
+  encoderd.process().Signal(SIGTERM);
+  encoderd.process().AwaitLine("Draining.");
+  while (encoderd.Health() != HealthCheckResponse::NOT_SERVING) {
+  }
+  encoderd.process().Signal(SIGTERM);
+  EXPECT_EQ(encoderd.process().Wait(absl::Seconds(2)), 128 + SIGTERM);
+}
+
+// A model whose weights are all zeros: large to load, small on disk.
+void MakeLargeModel(const TemporaryFolder& folder) {
+  constexpr int64_t kVocab = int64_t{1} << 20;
+  constexpr int64_t kHidden = 64;
+  std::ofstream(folder / "config.json")
+      << "{\"model_type\": \"token_encoder\", \"input_size\": " << kVocab
+      << ", \"hidden_size\": " << kHidden << ", \"num_heads\": 4, \"num_layers\": 1}";
+  int64_t end = 0;
+  std::string header;
+  const auto add = [&](const std::string& name, const std::vector<int64_t>& shape) {
+    int64_t bytes = 4;
+    for (const int64_t axis : shape) bytes *= axis;
+    const std::string axes =
+        shape.size() == 1 ? absl::StrCat(shape[0]) : absl::StrCat(shape[0], ",", shape[1]);
+    absl::StrAppend(&header, header.empty() ? "{" : ",", "\"", name,
+                    "\":{\"dtype\":\"F32\",\"shape\":[", axes, "],\"data_offsets\":[", end, ",",
+                    end + bytes, "]}");
+    end += bytes;
+  };
+  const auto linear = [&](const std::string& name, int64_t out, int64_t in) {
+    add(name + ".weight", {out, in});
+    add(name + ".bias", {out});
+  };
+  add("embedding.weight", {kVocab, kHidden});
+  const std::string block = "transformer_blocks.0.";
+  for (const char* name : {"query", "key", "value", "fc"}) {
+    linear(absl::StrCat(block, "self_attn.", name), kHidden, kHidden);
+  }
+  linear(block + "feed_forward.0", 4 * kHidden, kHidden);
+  linear(block + "feed_forward.2", kHidden, 4 * kHidden);
+  for (const char* norm : {"norm1", "norm2"}) {
+    add(absl::StrCat(block, norm, ".weight"), {kHidden});
+    add(absl::StrCat(block, norm, ".bias"), {kHidden});
+  }
+  linear("fc", kVocab, kHidden);
+  header += "}";
+  const auto header_bytes = static_cast<uint64_t>(header.size());
+  const fs::path file = folder / "model.safetensors";
+  std::ofstream(file, std::ios::binary)
+      .write(reinterpret_cast<const char*>(&header_bytes), sizeof(header_bytes))
+      .write(header.data(), static_cast<std::streamsize>(header.size()));
+  fs::resize_file(file, 8 + header.size() + static_cast<uint64_t>(end));
+}
+
+TEST(SignalTest, AServerThatLoadsEndsAtOnce) {
+  const TemporaryFolder folder;
+  MakeLargeModel(folder);
+  Encoderd encoderd({"--model_dir=" + folder.path()});
+  encoderd.AwaitListening();
+  EXPECT_NE(encoderd.Health(), HealthCheckResponse::SERVING);
+  encoderd.process().Signal(SIGTERM);
+  EXPECT_EQ(encoderd.process().Wait(absl::Seconds(2)), 0) << encoderd.process().output();
+  EXPECT_THAT(encoderd.process().output(), HasSubstr("while the model is being loaded"));
+}
+
+}  // namespace
+}  // namespace encoderd
