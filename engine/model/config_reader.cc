@@ -38,8 +38,9 @@ const json* ConfigReader::Require(std::string_view key, bool optional) {
 }
 
 void ConfigReader::Fault(std::string_view key, std::string_view expected) {
+  const json* value = Find(key);
   faults_->Add(absl::StrFormat("%s is %s; expected %s", Printable(PathOf(key)),
-                               Printable(object_.at(std::string(key)).dump()), expected));
+                               value == nullptr ? "missing" : Printable(value->dump()), expected));
 }
 
 int64_t ConfigReader::Size(std::string_view key, std::optional<int64_t> otherwise, int64_t least) {

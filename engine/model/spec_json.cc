@@ -1,5 +1,7 @@
 #include "engine/model/spec_json.h"
 
+#include <algorithm>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>

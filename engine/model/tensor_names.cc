@@ -1,6 +1,7 @@
 #include "engine/model/tensor_names.h"
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <numeric>
 #include <tuple>

@@ -182,6 +182,8 @@ TEST(FusedQkvAttentionTest, RefusesHalfAStack) {
   ExpectRefused(Without(TinyAttentionStack(), "output_net"), HasSubstr("num_classes is 4"));
   ExpectRefused(Without(TinyAttentionStack(), "input_net"), HasSubstr("input_dim is 5"));
   ExpectRefused(With(TinyAttention(), {{"max_len", 8}}), HasSubstr("num_layers is missing"));
+  ExpectRefused(Without(Without(TinyAttentionStack(), "input_net"), "input_dim"),
+                HasSubstr("input_dim is missing"));
 }
 
 // ---- shared_projection_encoder, token_encoder
