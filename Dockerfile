@@ -22,6 +22,5 @@ COPY --from=build /src/build/release/bin/encoderd /usr/bin/encoderd
 # A number, so that Kubernetes can see that it is not root.
 USER 65532:65532
 EXPOSE 50051 9090
-# TLS, where it is wanted, is given by flags in place of --plaintext.
 ENTRYPOINT ["/usr/bin/encoderd", "--model_dir=/models", \
             "--listen=0.0.0.0:50051", "--metrics_listen=0.0.0.0:9090", "--plaintext"]

@@ -1,5 +1,6 @@
 #include "engine/engine.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -29,6 +30,11 @@ absl::StatusOr<int64_t> MaxSequenceTokens(const EncoderSpec& spec, int64_t asked
   }
   if (asked > 0) return asked;
   return spec.max_positions > 0 ? spec.max_positions : kDefaultMaxSequenceTokens;
+}
+
+// A sequence longer than the batch target runs alone: scratch holds the larger of the two.
+int64_t ScratchTokens(const EngineInfo& info) {
+  return std::max(info.max_batch_tokens, info.max_sequence_tokens);
 }
 
 std::string NumericsId(const EncoderSpec& spec, const EngineInfo& info) {
@@ -90,7 +96,7 @@ class LoadedEngine final : public Engine {
 
   absl::StatusOr<std::unique_ptr<Worker>> CreateWorker() const override {
     ops::EnterNumericEnvironment();
-    return Encoder::Create(spec_, weights_, info_.max_batch_tokens);
+    return Encoder::Create(spec_, weights_, ScratchTokens(info_));
   }
 
  private:
@@ -113,8 +119,7 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Load(const EngineOptions& option
   EngineInfo info;
   ASSIGN_OR_RETURN(info.max_sequence_tokens,
                    MaxSequenceTokens(folder.spec, options.max_sequence_tokens));
-  // A sequence longer than the batch target runs alone, so scratch must hold the larger of the two.
-  info.max_batch_tokens = std::max(options.max_batch_tokens, info.max_sequence_tokens);
+  info.max_batch_tokens = options.max_batch_tokens;
 
   ASSIGN_OR_RETURN(EncoderWeights weights, LoadWeights(folder.spec, folder.checkpoint));
   info.isa = ops::IsaName();
@@ -125,8 +130,7 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Load(const EngineOptions& option
   info.tensors_unused = folder.checkpoint.unused();
   info.parameters = folder.checkpoint.parameters();
   info.weights_bytes = static_cast<int64_t>(weights.bytes());
-  info.scratch_bytes_per_worker =
-      Encoder::ScratchBytes(folder.spec, weights, info.max_batch_tokens);
+  info.scratch_bytes_per_worker = Encoder::ScratchBytes(folder.spec, weights, ScratchTokens(info));
   info.fixed_row_blocks = weights.buckets.fixed();
   info.numerics_id = NumericsId(folder.spec, info);
   return std::make_unique<LoadedEngine>(std::move(folder.spec), std::move(weights),
