@@ -463,12 +463,17 @@ TEST(EngineFaultTest, AFailedBatchIsRunAgainWithoutTheCallThatFailsIt) {
 
 TEST(EngineFaultTest, NoMemoryForAnAnswerIsOverload) {
   TestServer server;
-  server.engine().ExhaustMemory();
-  PendingCall call(server.encoder(), IdsRequest({{1}}));
-  EXPECT_THAT(call.status(),
-              Refused(grpc::StatusCode::RESOURCE_EXHAUSTED, "OUT_OF_MEMORY", "no memory"));
-  EXPECT_EQ(call.context().GetServerTrailingMetadata().count("grpc-retry-pushback-ms"), 1);
-  EXPECT_TRUE(DetailOf<google::rpc::RetryInfo>(call.status()).has_value());
+  for (const auto memory : {FakeEngine::Memory::kExhausted, FakeEngine::Memory::kThrows}) {
+    server.engine().SetMemory(memory);
+    PendingCall call(server.encoder(), IdsRequest({{1}}));
+    EXPECT_THAT(call.status(),
+                Refused(grpc::StatusCode::RESOURCE_EXHAUSTED, "OUT_OF_MEMORY", "no memory for"));
+    EXPECT_EQ(call.context().GetServerTrailingMetadata().count("grpc-retry-pushback-ms"), 1);
+    EXPECT_TRUE(DetailOf<google::rpc::RetryInfo>(call.status()).has_value());
+  }
+  server.engine().SetMemory(FakeEngine::Memory::kPlenty);
+  EXPECT_TRUE(server.Encode(IdsRequest({{1}})).ok());
+  server.AwaitMetric("encoderd_calls_in_flight", 0);
 }
 
 // ---- Overload, deadlines, cancellation

@@ -112,7 +112,7 @@ TEST(LoadingTest, ABrokenModelIsNeverServed) {
 
 TEST(LoadingTest, AWorkerThatCannotBeMadeIsAnError) {
   TestServer server(TestOptions(), TestServer::NotLoaded());
-  server.engine().ExhaustMemory();
+  server.engine().SetMemory(FakeEngine::Memory::kExhausted);
   EXPECT_EQ(server.Load().code(), absl::StatusCode::kResourceExhausted);
   EXPECT_EQ(HealthOf(server, ""), HealthCheckResponse::NOT_SERVING);
 }

@@ -93,7 +93,7 @@ TEST(MakeWarmRunnerTest, RunsOneSequenceOfTheModelsKind) {
 
 TEST(MakeWarmRunnerTest, FailsWhenThereIsNoMemory) {
   FakeEngine engine;
-  engine.ExhaustMemory();
+  engine.SetMemory(FakeEngine::Memory::kExhausted);
   EXPECT_THAT(MakeWarmRunner(engine).status(), StatusIs(absl::StatusCode::kResourceExhausted));
 }
 

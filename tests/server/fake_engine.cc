@@ -1,5 +1,6 @@
 #include "tests/server/fake_engine.h"
 
+#include <new>
 #include <utility>
 
 #include "engine/status_macros.h"
@@ -144,7 +145,8 @@ FakeEngine::FakeEngine() {
 }
 
 absl::StatusOr<Answer> FakeEngine::AllocateAnswer(const Request& request, const Plan& plan) const {
-  if (memory_exhausted_) return absl::ResourceExhaustedError("no memory for the answer");
+  if (memory_ == Memory::kThrows) throw std::bad_alloc();
+  if (memory_ == Memory::kExhausted) return absl::ResourceExhaustedError("no memory for it");
   Answer answer;
   const int64_t tokens = plan.token_offsets.back();
   if (plan.last_hidden_state) {

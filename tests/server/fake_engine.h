@@ -53,8 +53,13 @@ class FakeEngine : public Engine {
 
   Latch& latch() const { return latch_; }
   int64_t sequences_run() const { return sequences_run_; }
-  // From now on AllocateAnswer says that there is no memory.
-  void ExhaustMemory() { memory_exhausted_ = true; }
+  // What AllocateAnswer does from now on.
+  enum class Memory {
+    kPlenty,
+    kExhausted,  // says that there is none
+    kThrows,     // throws std::bad_alloc, as a container does
+  };
+  void SetMemory(Memory memory) { memory_ = memory; }
 
   EncoderSpec& mutable_spec() { return spec_; }
 
@@ -65,7 +70,7 @@ class FakeEngine : public Engine {
   EngineInfo info_;
   mutable Latch latch_;
   mutable std::atomic<int64_t> sequences_run_ = 0;
-  std::atomic<bool> memory_exhausted_ = false;
+  std::atomic<Memory> memory_ = Memory::kPlenty;
 };
 
 }  // namespace encoderd

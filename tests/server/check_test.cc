@@ -1,0 +1,32 @@
+// Goal: the memory that --check suggests is the sum of what it names.
+// Method: the fake engine, whose sizes are known. The report itself is tested on the real program.
+#include "server/check.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/server/fake_engine.h"
+
+namespace encoderd {
+namespace {
+
+TEST(MemoryNeedTest, CountsEveryWorkerAndTheLargestMessages) {
+  EngineInfo info = {.weights_bytes = 1000, .scratch_bytes_per_worker = 10};
+  const MemoryNeed need = MemoryNeedOf(info, {.workers = 3, .max_response_bytes = 7});
+  EXPECT_EQ(need.weights, 1000);
+  EXPECT_EQ(need.scratch, 30);
+  EXPECT_EQ(need.answers, 28);
+  EXPECT_EQ(need.requests, int64_t{128} << 20);
+  EXPECT_EQ(need.Total(), need.process + 1058 + need.requests);
+}
+
+TEST(CheckReportTest, ListsUnusedTensors) {
+  const FakeEngine engine;
+  const std::string report = CheckReport(
+      engine, {.model_dir = "/models/fake", .workers = 2, .max_response_bytes = 1 << 20});
+  EXPECT_THAT(report, ::testing::HasSubstr("tensors not used:          1\n  spare.weight\n"));
+  EXPECT_THAT(report, ::testing::HasSubstr("model:                     fake\n"));
+}
+
+}  // namespace
+}  // namespace encoderd
