@@ -18,8 +18,7 @@ using google::protobuf::RepeatedField;
 using google::protobuf::internal::WireFormatLite;
 using google::protobuf::io::CodedOutputStream;
 
-// ---- Wire to engine
-// -------------------------------------------------------------------------------
+// ---- Wire to engine ---------------------------------------------------------------------------
 
 void AddFault(Violations& faults, std::string field, int number, const char* expected) {
   ++faults.total;
@@ -153,8 +152,7 @@ ElementLimit ElementLimitOf(const FieldDescriptor& field, const DecodeLimits& li
   return {limits.max_request_tokens, "TOO_MANY_ELEMENTS"};
 }
 
-// ---- Engine to wire
-// -------------------------------------------------------------------------------
+// ---- Engine to wire ---------------------------------------------------------------------------
 
 v1::DataType ToWire(DataType type) {
   switch (type) {

@@ -128,8 +128,7 @@ auto IsFault(const std::string& reason, const std::string& field, const std::str
                ::testing::Field("code", &Violation::code, absl::StatusCode::kInvalidArgument));
 }
 
-// ---- One change, one fault
-// -----------------------------------------------------------------------
+// ---- One change, one fault --------------------------------------------------------------------
 
 struct Case {
   const char* name;
@@ -297,8 +296,7 @@ INSTANTIATE_TEST_SUITE_P(
              "outputs.dtype", "got FP64"}),
     [](const auto& param) { return param.param.name; });
 
-// ---- Models and what they take
-// --------------------------------------------------------------------
+// ---- Models and what they take ----------------------------------------------------------------
 
 TEST(ValidateTest, TokenModelTakesVectorsInPlaceOfItsWordEmbedding) {
   TestRequest request({1});
@@ -409,8 +407,7 @@ TEST(AvailableOutputsTest, NamesWhatTheModelHas) {
                                                   "attentions", "pooled", "pooler", "logits"));
 }
 
-// ---- Limits of the call, at the limit and one past it
-// ---------------------------------------------
+// ---- Limits of the call, at the limit and one past it -----------------------------------------
 
 TEST(ValidateTest, LimitsHoldAtTheLimitAndOnePast) {
   TestRequest request({5, 7, 3});
@@ -449,8 +446,7 @@ TEST(ValidateTest, SpansOfACallAreLimitedByItsTokens) {
               ElementsAre(IsFault("TOO_MANY_SPANS", "sequences", "more than 10 spans")));
 }
 
-// ---- Many faults
-// -----------------------------------------------------------------------------------
+// ---- Many faults ------------------------------------------------------------------------------
 
 TEST(ValidateTest, ListsTheFaultsOfEveryPartOfACall) {
   TestRequest request({3, 0, 2});
@@ -475,8 +471,7 @@ TEST(ValidateTest, ListsSixteenFaultsAndCountsAll) {
   EXPECT_EQ(faults.total, 500);
 }
 
-// ---- Hostile sizes: refused in well under 50 ms, whatever they claim
-// ------------------------------
+// ---- Hostile sizes: refused in well under 50 ms, whatever they claim --------------------------
 
 constexpr std::chrono::milliseconds kHostileBound(50);
 
@@ -596,8 +591,7 @@ TEST(HostileSizesTest, ManyLongSpansCostTheirBytesAlone) {
   EXPECT_LT(timed.took, kHostileBound);
 }
 
-// ---- Values of vectors
-// -----------------------------------------------------------------------------
+// ---- Values of vectors ------------------------------------------------------------------------
 
 TEST(NonFiniteInputTest, IsRefusedByRowAndColumn) {
   for (const float bad :
@@ -632,8 +626,7 @@ TEST(NonFiniteInputTest, IsFoundInHalfPrecision) {
   }
 }
 
-// ---- The plan
-// --------------------------------------------------------------------------------------
+// ---- The plan ---------------------------------------------------------------------------------
 
 TEST(PlanTest, ResolvesEveryDefault) {
   EncoderSpec spec = TokenSpec();

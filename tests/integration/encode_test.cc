@@ -4,8 +4,10 @@
 #include <gmock/gmock.h>
 #include <grpcpp/generic/generic_stub.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <cstring>
+#include <fstream>
 #include <functional>
 #include <limits>
 #include <string>
@@ -41,8 +43,7 @@ std::vector<float> States(const std::vector<std::vector<int32_t>>& sequences) {
   return values;
 }
 
-// ---- Answers
-// ---------------------------------------------------------------------------------------
+// ---- Answers ----------------------------------------------------------------------------------
 
 TEST(EncodeTest, AnswersSequencesInOrder) {
   TestServer server;
@@ -156,13 +157,21 @@ TEST(EncodeTest, DefaultLimitIsWhatAnUnconfiguredClientCanTake) {
                                               "ANSWER_TOO_LARGE", "expected at most 4194304"));
   request.mutable_sequences()->RemoveLast();
   EXPECT_TRUE(server.Encode(request).ok());
-  // No caller gets more than the server's own limit.
-  request.set_max_response_bytes(std::numeric_limits<uint64_t>::max());
-  EXPECT_TRUE(server.Encode(request).ok());
 }
 
-// ---- Bad input
-// -------------------------------------------------------------------------------------
+TEST(EncodeTest, NoCallerGetsMoreThanTheServersOwnLimit) {
+  Options options = TestOptions();
+  options.max_response_bytes = 5000;
+  TestServer server(options);
+  v1::EncodeRequest request = IdsRequest({std::vector<int32_t>(100, 5)});
+  request.set_max_response_bytes(std::numeric_limits<uint64_t>::max());
+  EXPECT_TRUE(server.Encode(request).ok());
+  request.mutable_sequences(0)->mutable_input_ids()->Resize(200, 5);
+  EXPECT_THAT(server.Encode(request), Refused(grpc::StatusCode::INVALID_ARGUMENT,
+                                              "ANSWER_TOO_LARGE", "expected at most 5000"));
+}
+
+// ---- Bad input --------------------------------------------------------------------------------
 
 struct BadInput {
   const char* name;
@@ -352,8 +361,7 @@ TEST(BadInputTest, VectorModelRefusesIds) {
   EXPECT_TRUE(server.Encode(request).ok());
 }
 
-// ---- Below the messages
-// ----------------------------------------------------------------------------
+// ---- Below the messages -----------------------------------------------------------------------
 
 grpc::Status CallRaw(TestServer& server, const std::string& method, const std::string& bytes,
                      std::string* answer = nullptr) {
@@ -427,8 +435,48 @@ TEST(WireTest, RequestsAboveTheLimitLeaveTheConnectionOfUse) {
   EXPECT_TRUE(server.Encode(IdsRequest({{1}})).ok());
 }
 
-// ---- Engine faults
-// ---------------------------------------------------------------------------------
+// Bytes of memory that this process has, client and server.
+int64_t ResidentBytes() {
+  std::ifstream statm("/proc/self/statm");
+  int64_t total = 0, resident = 0;
+  statm >> total >> resident;
+  return resident * sysconf(_SC_PAGESIZE);
+}
+
+TEST(WireTest, HostileSizesCostNothing) {
+  TestServer server;
+  const auto vectors = [](std::vector<int64_t> shape, size_t bytes) {
+    v1::EncodeRequest request = IdsRequest({{}});
+    v1::Tensor& tensor = *request.mutable_sequences(0)->mutable_inputs_embeds();
+    tensor.mutable_shape()->Assign(shape.begin(), shape.end());
+    tensor.set_data(std::string(bytes, '\0'));
+    return request;
+  };
+  std::vector<v1::EncodeRequest> requests = {
+      vectors({-1, 5}, 0),
+      vectors({int64_t{1} << 32, int64_t{1} << 32}, 0),
+      vectors({int64_t{1} << 59, 8}, 0),
+      vectors({1, 0}, 0),
+      vectors({2, 8}, 63),
+      vectors({2, 8}, 65),
+      IdsRequest(std::vector<std::vector<int32_t>>(500000)),  // a megabyte of empty sequences
+  };
+  requests.push_back(IdsRequest({std::vector<int32_t>(4000, 1)}));
+  requests.back().mutable_sequences(0)->mutable_mask()->set_pairs(std::string(60000, '\1'));
+  requests.push_back(
+      IdsRequest(std::vector<std::vector<int32_t>>(8, std::vector<int32_t>(512, 1))));
+  requests.back().mutable_outputs()->mutable_attentions();
+
+  for (const v1::EncodeRequest& request : requests) server.Encode(request);  // buffers of gRPC's
+  const int64_t before = ResidentBytes();
+  for (const v1::EncodeRequest& request : requests) {
+    EXPECT_EQ(server.Encode(request).error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  }
+  EXPECT_LT(ResidentBytes() - before, 10 << 20);
+  EXPECT_TRUE(server.Encode(IdsRequest({{1}})).ok());
+}
+
+// ---- Engine faults ----------------------------------------------------------------------------
 
 TEST(EngineFaultTest, ANonFiniteResultEndsItsOwnCallAlone) {
   TestServer server;
@@ -476,8 +524,7 @@ TEST(EngineFaultTest, NoMemoryForAnAnswerIsOverload) {
   server.AwaitMetric("encoderd_calls_in_flight", 0);
 }
 
-// ---- Overload, deadlines, cancellation
-// -------------------------------------------------------------
+// ---- Overload, deadlines, cancellation --------------------------------------------------------
 
 TEST(OverloadTest, AFullQueueRefusesAtOnceAndSaysWhenToComeAgain) {
   Options options = TestOptions();
@@ -573,8 +620,7 @@ TEST(CancelTest, ACancelledCallIsNotRun) {
   EXPECT_EQ(server.Metric("encoderd_calls_total{code=\"CANCELLED\",method=\"Encode\"}"), 1);
 }
 
-// ---- GetModel
-// --------------------------------------------------------------------------------------
+// ---- GetModel ---------------------------------------------------------------------------------
 
 TEST(GetModelTest, SaysEverythingThatIsServed) {
   TestServer server;

@@ -62,8 +62,7 @@ class ReadinessWatch {
   std::unique_ptr<grpc::ClientReader<HealthCheckResponse>> reader_;
 };
 
-// ---- Loading
-// ---------------------------------------------------------------------------------------
+// ---- Loading ----------------------------------------------------------------------------------
 
 TEST(LoadingTest, IsNotServingUntilTheWorkersAreWarm) {
   TestServer server(TestOptions(), TestServer::NotLoaded());
@@ -138,8 +137,7 @@ TEST(ModelNameTest, IsTheFoldersName) {
   EXPECT_NE(ModelName("."), ".");
 }
 
-// ---- Draining
-// --------------------------------------------------------------------------------------
+// ---- Draining ---------------------------------------------------------------------------------
 
 TEST(DrainTest, AnIdleServerGoesAtOnceWithClientsConnectedAndWatching) {
   TestServer server;
@@ -228,8 +226,7 @@ TEST(DestructionTest, EndsCallsThatAreUnderWay) {
   EXPECT_FALSE(call->status().ok() && call->response().last_hidden_state().data().empty());
 }
 
-// ---- Callers that vanish
-// ---------------------------------------------------------------------------
+// ---- Callers that vanish ----------------------------------------------------------------------
 
 TEST(VanishingCallersTest, LeaveNothingBehind) {
   TestServer server;

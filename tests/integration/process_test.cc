@@ -101,8 +101,7 @@ v1::EncodeRequest PooledRequest(const std::vector<int32_t>& ids) {
   return request;
 }
 
-// ---- Commands that end by themselves
-// ---------------------------------------------------------------
+// ---- Commands that end by themselves ----------------------------------------------------------
 
 TEST(CommandTest, HelpNamesEveryFlagAndExitCode) {
   Process process(ENCODERD_BINARY, {"--help"});
@@ -186,8 +185,7 @@ TEST(CommandTest, APortThatIsTakenHasItsOwnExitCode) {
   EXPECT_THAT(metrics_taken.output(), HasSubstr("metrics"));
 }
 
-// ---- Models that cannot be served
-// ------------------------------------------------------------------
+// ---- Models that cannot be served -------------------------------------------------------------
 
 struct BrokenModel {
   const char* name;
@@ -255,8 +253,7 @@ TEST(BrokenModelTest, AFolderThatIsNotThere) {
   EXPECT_THAT(process.output(), HasSubstr("/no/such/folder"));
 }
 
-// ---- Serving
-// ---------------------------------------------------------------------------------------
+// ---- Serving ----------------------------------------------------------------------------------
 
 TEST(ServingTest, ARealModelGivesTheSameBitsAloneAndBesideOthers) {
   Encoderd encoderd({"--model_dir=" + kBert, "--workers=2"});

@@ -72,8 +72,7 @@ std::string BytesOf(const AnswerTensor& tensor) {
   return {reinterpret_cast<const char*>(tensor.data.data()), tensor.data.size()};
 }
 
-// ---- The wire adds and loses nothing
-// --------------------------------------------------------------------
+// ---- The wire adds and loses nothing ----------------------------------------------------------
 
 // The golden's sequence as a message, its mask included.
 v1::Sequence ToProto(const Sequence& sequence) {
@@ -144,8 +143,7 @@ TEST(RealEngineTest, ConcurrentMixedCallsGetTheBitsOfTheEngineAlone) {
   for (std::thread& thread : clients) thread.join();
 }
 
-// ---- The bundled model
-// ------------------------------------------------------------------------------
+// ---- The bundled model ------------------------------------------------------------------------
 
 constexpr int kDigits = 16;
 

@@ -6,7 +6,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cstring>
+#include <algorithm>
+#include <random>
 #include <string>
 #include <vector>
 
@@ -40,8 +41,7 @@ std::optional<Refusal> Decode(const std::string& bytes, DecodedRequest& decoded,
   return DecodeEncodeRequest(Buffered(bytes), limits, decoded);
 }
 
-// ---- Requests
-// --------------------------------------------------------------------------------------
+// ---- Requests ---------------------------------------------------------------------------------
 
 TEST(DecodeTest, KeepsEveryField) {
   v1::EncodeRequest message;
@@ -303,8 +303,52 @@ TEST(DecodeTest, RefusesMoreBytesThanACallMayHave) {
   EXPECT_THAT(std::string(refusal->status.message()), HasSubstr("3 bytes; expected at most 2"));
 }
 
-// ---- Answers
-// ---------------------------------------------------------------------------------------
+TEST(DecodeTest, WhatItAcceptsIsWhatProtobufReadsAndNothingIsDropped) {
+  v1::EncodeRequest message;
+  for (int i = 0; i < 3; ++i) {
+    v1::Sequence& sequence = *message.add_sequences();
+    for (int id = 0; id < 6; ++id) sequence.add_input_ids(id * 200 - 400);
+    sequence.mutable_mask()->set_keys("\1\1\1\1\1\1");
+    sequence.mutable_mask()->add_segment_ids(-3);
+    sequence.mutable_inputs_embeds()->add_shape(int64_t{1} << 40);
+    sequence.add_spans()->set_end(5);
+  }
+  message.mutable_outputs()->mutable_attentions()->add_layers(-1);
+  message.mutable_outputs()->add_pooled()->set_normalize(true);
+  const std::string good = message.SerializeAsString();
+
+  std::mt19937 random(static_cast<uint32_t>(testing::UnitTest::GetInstance()->random_seed()));
+  const auto below = [&](size_t limit) { return random() % limit; };
+  int accepted = 0;
+  for (int round = 0; round < 20000; ++round) {
+    std::string bytes = good;
+    for (size_t changes = 1 + below(2); changes > 0; --changes) {
+      const size_t at = below(bytes.size());
+      switch (below(3)) {
+        case 0:
+          bytes[at] = static_cast<char>(below(256));
+          break;
+        case 1:
+          bytes.erase(at, 1 + below(4));
+          break;
+        default:
+          bytes.insert(at, 1 + below(3), static_cast<char>(below(256)));
+      }
+    }
+    DecodedRequest decoded;
+    if (Decode(bytes, decoded).has_value()) continue;
+    ++accepted;
+    v1::EncodeRequest parsed;
+    ASSERT_TRUE(parsed.ParseFromString(bytes)) << testing::PrintToString(bytes);
+    const size_t parsed_bytes = parsed.ByteSizeLong();
+    parsed.DiscardUnknownFields();
+    ASSERT_EQ(parsed.ByteSizeLong(), parsed_bytes) << testing::PrintToString(bytes);
+    ASSERT_EQ(decoded.message->SerializeAsString(), parsed.SerializeAsString());
+  }
+  EXPECT_GT(accepted, 1000);  // else the test is about nothing
+}
+
+// ---- Answers ----------------------------------------------------------------------------------
 
 struct Encoded {
   Plan plan;
