@@ -18,6 +18,7 @@
 #include "engine/ops/runtime.h"
 #include "server/check.h"
 #include "server/cpu_quota.h"
+#include "server/file_limit.h"
 #include "server/flag_parser.h"
 #include "server/log.h"
 #include "server/metrics.h"
@@ -70,7 +71,19 @@ ExitCode Check(const Options& options) {
   return kOk;
 }
 
+void RaiseFileLimitFor(const Options& options) {
+  constexpr int kOtherFiles =
+      128;  // weights, threads' pollers, logs, scrapes: an idle server has 40
+  const absl::Status raised =
+      RaiseFileLimit(static_cast<uint64_t>(options.max_connections + kOtherFiles));
+  if (!raised.ok()) {
+    LOG(WARNING) << "--max_connections: " << raised.message()
+                 << ": connections beyond that wait until others close.";
+  }
+}
+
 ExitCode Serve(const Options& options, const Signals& signals) {
+  RaiseFileLimitFor(options);
   auto metrics = Metrics::Start(options.metrics_listen.ToString(), Version(), BuildId());
   if (!metrics.ok()) return Fail(kPortTaken, metrics.status());
   auto server = Server::Listen(options, **metrics);

@@ -98,6 +98,12 @@ class ScrapedValues : public prometheus::Collectable {
     batcher_ = batcher;
   }
 
+  void SetConnections(std::function<ConnectionCounts()> source) {
+    MutexLock lock(mutex_);
+    if (connections_ != nullptr) refused_before_ += connections_().refused;
+    connections_ = std::move(source);
+  }
+
   std::vector<MetricFamily> Collect() const override {
     std::vector<MetricFamily> families;
     const auto add = [&families](const char* name, const char* help, MetricType type,
@@ -106,9 +112,12 @@ class ScrapedValues : public prometheus::Collectable {
     };
 
     BatcherSnapshot snapshot;
+    ConnectionCounts connections;
     double busy = 0;
     {
       MutexLock lock(mutex_);
+      if (connections_ != nullptr) connections = connections_();
+      connections.refused += refused_before_;
       if (batcher_ != nullptr) snapshot = batcher_->Snapshot();
       busy = busy_before_ + BusySeconds(snapshot);
     }
@@ -125,6 +134,11 @@ class ScrapedValues : public prometheus::Collectable {
     add("encoderd_worker_busy_seconds_total",
         "Time that the workers have spent on batches, the running ones included.",
         MetricType::Counter, busy);
+    add("encoderd_connections", "gRPC connections that are open.", MetricType::Gauge,
+        static_cast<double>(connections.open));
+    add("encoderd_connections_refused_total",
+        "gRPC connections that were closed at once, as many being open as the limit allows.",
+        MetricType::Counter, static_cast<double>(connections.refused));
 
     // Zero where the kernel does not say, so that the series are there on every machine.
     add("encoderd_cpu_throttled_seconds_total", "Time that the CPU quota kept the process waiting.",
@@ -143,6 +157,8 @@ class ScrapedValues : public prometheus::Collectable {
   mutable Mutex mutex_;
   const Batcher* batcher_ ABSL_GUARDED_BY(mutex_) = nullptr;
   double busy_before_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::function<ConnectionCounts()> connections_ ABSL_GUARDED_BY(mutex_);
+  int64_t refused_before_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace
@@ -294,6 +310,10 @@ void Metrics::SetModel(const ModelLabels& model) {
 }
 
 void Metrics::SetBatcher(const Batcher* batcher) { state_->scraped->SetBatcher(batcher); }
+
+void Metrics::SetConnections(std::function<ConnectionCounts()> source) {
+  state_->scraped->SetConnections(std::move(source));
+}
 
 std::string Metrics::Text() const {
   std::vector<MetricFamily> families = state_->registry->Collect();

@@ -6,10 +6,12 @@
 //          (Series called exposer_… are of the HTTP exposer itself.)
 // Rules:   for each method, the sum of encoderd_calls_total over codes = the count of
 //          encoderd_call_seconds{phase="whole"} = calls ended. A refusal has exactly one reason.
-//          Values of queue, workers and process are read when scraped, so they are never stale.
+//          Values of queue, workers, connections and process are read when scraped, so they are
+//          never stale.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -18,6 +20,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "server/batching/batcher.h"
+#include "server/listener.h"
 
 namespace encoderd {
 
@@ -112,6 +115,9 @@ class Metrics : public BatchObserver {
   // Where queue and workers are read from at each scrape; null once the batcher goes. Must not call
   // back into Metrics.
   void SetBatcher(const Batcher* batcher);
+
+  // Where connections are read from at each scrape; null once the listener goes. As above.
+  void SetConnections(std::function<ConnectionCounts()> source);
 
   // What a scrape gives, in Prometheus's text format.
   std::string Text() const;

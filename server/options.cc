@@ -31,6 +31,8 @@ ABSL_FLAG(std::string, metrics_listen, "127.0.0.1:9090",
 ABSL_FLAG(bool, plaintext, false,
           "Serve without TLS on an address that is not loopback. Say so only where the network "
           "itself is trusted.");
+ABSL_FLAG(int32_t, max_connections, 1024,
+          "gRPC connections open at a time; one more is closed at once. Range: 1 to 65536.");
 ABSL_FLAG(int32_t, max_connection_inflight, 64,
           "Calls that one connection may have in flight, so that one sender cannot own the queue. "
           "Range: 1 to 65536.");
@@ -94,7 +96,8 @@ constexpr std::array kIsaNames = {"auto",        "avx2",        "avx512", "avx51
 const std::vector<FlagGroup>& Groups() {
   static const auto* const groups = new std::vector<FlagGroup>{
       {"Model", {"model_dir", "strict", "check"}},
-      {"Addresses", {"listen", "metrics_listen", "plaintext", "max_connection_inflight"}},
+      {"Addresses",
+       {"listen", "metrics_listen", "plaintext", "max_connections", "max_connection_inflight"}},
       {"Limits of a call",
        {"max_sequence_tokens", "max_request_sequences", "max_request_tokens", "max_response_bytes",
         "default_deadline"}},
@@ -142,6 +145,7 @@ class Checker {
 };
 
 void CheckRanges(const Options& options, Checker& check) {
+  check.Range("max_connections", options.max_connections, 1, 65536);
   check.Range("max_connection_inflight", options.max_connection_inflight, 1, 65536);
   check.Range("max_sequence_tokens", options.max_sequence_tokens, 0, 1 << 20);
   check.Range("max_request_sequences", options.max_request_sequences, 1, 1 << 20);
@@ -249,6 +253,7 @@ Options ReadOptions(std::vector<std::string>& faults) {
       .default_deadline = absl::GetFlag(FLAGS_default_deadline),
       .drain_delay = absl::GetFlag(FLAGS_drain_delay),
       .drain_timeout = absl::GetFlag(FLAGS_drain_timeout),
+      .max_connections = absl::GetFlag(FLAGS_max_connections),
       .max_connection_inflight = absl::GetFlag(FLAGS_max_connection_inflight),
       .isa_max = absl::GetFlag(FLAGS_isa_max),
       .termination_log = absl::GetFlag(FLAGS_termination_log),
@@ -275,7 +280,7 @@ std::string Describe(const Options& options) {
   return absl::StrCat(
       "model_dir=", LogValue(options.model_dir), " strict=", bool_name(options.strict),
       " listen=", options.listen.ToString(), " metrics_listen=", options.metrics_listen.ToString(),
-      " plaintext=", bool_name(options.plaintext),
+      " plaintext=", bool_name(options.plaintext), " max_connections=", options.max_connections,
       " max_connection_inflight=", options.max_connection_inflight,
       " max_sequence_tokens=", options.max_sequence_tokens,
       " max_request_sequences=", options.max_request_sequences,

@@ -52,6 +52,7 @@ struct Options {
   absl::Duration default_deadline;
   absl::Duration drain_delay;
   absl::Duration drain_timeout;
+  int max_connections = 0;
   int max_connection_inflight = 0;
   std::string isa_max;  // a name of engine/ops/runtime.h, or "auto"
   LogFormat log_format = LogFormat::kText;

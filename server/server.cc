@@ -22,6 +22,7 @@
 #include "server/encode_service.h"
 #include "server/engine_runner.h"
 #include "server/health_service.h"
+#include "server/listener.h"
 #include "server/log.h"
 #include "server/unknown_methods.h"
 #include "server/watchdog.h"
@@ -58,8 +59,6 @@ void SetTransport(grpc::ServerBuilder& builder, const EncodeOptions& service) {
   // connection stays of use.
   builder.SetMaxReceiveMessageSize(static_cast<int>(2 * service.limits.max_request_bytes));
   builder.SetMaxSendMessageSize(-1);
-  // A second server on a taken port is a mistake, not a way to share it.
-  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
   // Clients may ping every 5 s, with and without calls; three that come sooner end the connection.
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 5000);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
@@ -86,7 +85,9 @@ class GrpcServer final : public Server {
 
   ~GrpcServer() override {
     metrics_.SetBatcher(nullptr);
+    metrics_.SetConnections(nullptr);
     watchdog_.reset();
+    if (listener_ != nullptr) listener_->Stop();
     if (grpc_ != nullptr) {
       health_.EndWatches();
       grpc_->Shutdown(std::chrono::system_clock::now());
@@ -97,19 +98,20 @@ class GrpcServer final : public Server {
 
   absl::Status Bind() {
     RouteLibraryLogs();
+    ASSIGN_OR_RETURN(listener_, Listener::Bind(options_.listen, options_.max_connections));
     grpc::reflection::InitProtoReflectionServerBuilderPlugin();
     grpc::ServerBuilder builder;
-    const std::string address = options_.listen.ToString();
-    builder.AddListeningPort(address, grpc::InsecureServerCredentials(), &port_);
+    connections_ = builder.experimental().AddExternalConnectionAcceptor(
+        grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
+        grpc::InsecureServerCredentials());
     SetTransport(builder, ServiceOptions(options_));
     builder.RegisterService(&encode_);
     builder.RegisterService(&health_);
     builder.RegisterCallbackGenericService(&unknown_);
     grpc_ = builder.BuildAndStart();
-    if (grpc_ == nullptr || port_ == 0) {
-      return absl::UnavailableError(absl::StrCat("--listen: cannot listen on ", address,
-                                                 ": expected a free port on an own address"));
-    }
+    if (grpc_ == nullptr) return absl::InternalError("gRPC did not start; its log lines say why");
+    listener_->Start([this](int fd) { TakeConnection(fd); });
+    metrics_.SetConnections([this] { return listener_->Counts(); });
     return absl::OkStatus();
   }
 
@@ -157,14 +159,21 @@ class GrpcServer final : public Server {
     const bool finished = batcher_ == nullptr || batcher_->Drain(end - absl::Now());
     // Stop ends what is left and then waits for running batches, for which nobody here waits.
     if (!finished) stopping_ = std::thread([this] { batcher_->Stop(); });
+    listener_->Stop();
     health_.EndWatches();
     grpc_->Shutdown(absl::ToChronoTime(std::max(end, absl::Now() + kLastBytes)));
     return finished;
   }
 
-  int port() const override { return port_; }
+  int port() const override { return listener_->port(); }
 
  private:
+  void TakeConnection(int fd) {
+    grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;
+    connection.fd = fd;
+    connections_->HandleNewConnection(&connection);
+  }
+
   void SetReady(bool ready) {
     health_.SetReady(ready);
     metrics_.SetReady(ready);
@@ -175,7 +184,8 @@ class GrpcServer final : public Server {
   HealthService health_;
   EncodeService encode_;
   UnknownMethods unknown_;
-  int port_ = 0;
+  std::unique_ptr<Listener> listener_;
+  std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> connections_;
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<Batcher> batcher_;
   std::unique_ptr<Watchdog> watchdog_;

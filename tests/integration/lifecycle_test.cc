@@ -192,6 +192,10 @@ TEST(DrainTest, ServesOnForTheDelay) {
   ASSERT_TRUE(watch.Next(status));
   EXPECT_EQ(status, HealthCheckResponse::NOT_SERVING);
   EXPECT_TRUE(server.Encode(IdsRequest({{1}})).ok());
+  v1::EncodeResponse response;
+  grpc::ClientContext context;
+  const auto newcomer = v1::EncoderService::NewStub(server.Connect());
+  EXPECT_TRUE(newcomer->Encode(&context, IdsRequest({{1}}), &response).ok());
   draining.join();
 }
 

@@ -25,6 +25,7 @@ Options TestOptions() {
           .max_queue_time = absl::Hours(1),
           .default_deadline = absl::Seconds(30),
           .drain_timeout = absl::Seconds(20),
+          .max_connections = 100,
           .max_connection_inflight = 64};
 }
 

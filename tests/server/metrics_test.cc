@@ -106,7 +106,8 @@ TEST_F(MetricsTest, HasEverySeriesFromTheStartAtZero) {
         "encoderd_batch_retries_total", "encoderd_calls_in_flight", "encoderd_ready",
         "encoderd_queue_calls", "encoderd_queue_sequences", "encoderd_queue_tokens",
         "encoderd_queue_predicted_wait_seconds", "encoderd_workers",
-        "encoderd_worker_busy_seconds_total"}) {
+        "encoderd_worker_busy_seconds_total", "encoderd_connections",
+        "encoderd_connections_refused_total"}) {
     EXPECT_EQ(scrape[name], 0) << name;
   }
   EXPECT_GE(scrape["encoderd_cpu_throttled_seconds_total"], 0);
@@ -285,6 +286,19 @@ TEST_F(MetricsTest, ReadsQueueAndWorkersAtEachScrape) {
   metrics_->SetBatcher(nullptr);
   EXPECT_EQ(Read()["encoderd_queue_calls"], 0);
   EXPECT_EQ(Read()["encoderd_worker_busy_seconds_total"], 5);
+}
+
+TEST_F(MetricsTest, ReadsConnectionsAtEachScrape) {
+  ConnectionCounts counts = {.open = 2, .refused = 7};
+  metrics_->SetConnections([&counts] { return counts; });
+  EXPECT_EQ(Read()["encoderd_connections"], 2);
+  EXPECT_EQ(Read()["encoderd_connections_refused_total"], 7);
+  counts.open = 1;
+  EXPECT_EQ(Read()["encoderd_connections"], 1);
+
+  metrics_->SetConnections(nullptr);
+  EXPECT_EQ(Read()["encoderd_connections"], 0);
+  EXPECT_EQ(Read()["encoderd_connections_refused_total"], 7);
 }
 
 // ---- Over HTTP ----------------------------------------------------------------------------------
