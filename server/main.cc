@@ -71,19 +71,18 @@ ExitCode Check(const Options& options) {
   return kOk;
 }
 
-void RaiseFileLimitFor(const Options& options) {
-  constexpr int kOtherFiles =
-      128;  // weights, threads' pollers, logs, scrapes: an idle server has 40
+void MakeRoomForConnections(const Options& options) {
+  constexpr int kOtherFiles = 128;  // an idle server has 11; scrapes and the model take some more
   const absl::Status raised =
       RaiseFileLimit(static_cast<uint64_t>(options.max_connections + kOtherFiles));
   if (!raised.ok()) {
     LOG(WARNING) << "--max_connections: " << raised.message()
-                 << ": connections beyond that wait until others close.";
+                 << "; connections beyond that wait until others close.";
   }
 }
 
 ExitCode Serve(const Options& options, const Signals& signals) {
-  RaiseFileLimitFor(options);
+  MakeRoomForConnections(options);
   auto metrics = Metrics::Start(options.metrics_listen.ToString(), Version(), BuildId());
   if (!metrics.ok()) return Fail(kPortTaken, metrics.status());
   auto server = Server::Listen(options, **metrics);

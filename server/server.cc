@@ -185,6 +185,7 @@ class GrpcServer final : public Server {
   EncodeService encode_;
   UnknownMethods unknown_;
   std::unique_ptr<Listener> listener_;
+  // What gives gRPC the sockets that the listener has accepted.
   std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> connections_;
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<Batcher> batcher_;

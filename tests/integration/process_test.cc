@@ -123,6 +123,7 @@ TEST(CommandTest, HelpNamesEveryFlagAndExitCode) {
                            "--default_deadline",
                            "--drain_delay",
                            "--drain_timeout",
+                           "--max_connections",
                            "--max_connection_inflight",
                            "--isa_max",
                            "--log_format",
