@@ -60,16 +60,6 @@ std::variant<Plan, Violations> Validate(const EncoderSpec& spec, const RequestLi
   return plan;
 }
 
-Violation AnswerTooLarge(absl::int128 bytes, int64_t max_response_bytes) {
-  return {.reason = "ANSWER_TOO_LARGE",
-          .field = "max_response_bytes",
-          .description = absl::StrCat(
-              "the answer needs ", bytes, " bytes; expected at most ", max_response_bytes,
-              ": ask for fewer layers, heads or query rows, for pooled outputs, or for dtype BF16 "
-              "or FP16, which halves it, or send fewer sequences, or raise max_response_bytes as "
-              "far as the server allows")};
-}
-
 std::vector<std::string> AvailableOutputs(const EncoderSpec& spec) {
   std::vector<std::string> outputs = {"last_hidden_state", "hidden_states", "attentions", "pooled"};
   if (!spec.pooler.empty()) outputs.push_back("pooler");

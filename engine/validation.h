@@ -9,11 +9,11 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <variant>
 #include <vector>
 
-#include "absl/numeric/int128.h"
 #include "absl/status/status.h"
 #include "engine/model/spec.h"
 #include "engine/request.h"
@@ -25,6 +25,9 @@ struct RequestLimits {
   int64_t max_request_sequences = 1024;
   int64_t max_request_tokens = 65536;
   int64_t max_response_bytes = int64_t{256} << 20;  // the smaller of the caller's and the server's
+  // The most bytes that lie around the tensors of the answer to a plan on the caller's wire; they
+  // count, too. Asked once, when the plan has everything but its answer_bytes. Null: none.
+  std::function<int64_t(const Plan& plan)> framing_bytes = nullptr;
 };
 
 // One fault of a request. `reason` is stable and from a closed list: EMPTY_CALL,
@@ -56,10 +59,6 @@ struct Violations {
 // The plan of a faultless request, or its faults.
 std::variant<Plan, Violations> Validate(const EncoderSpec& spec, const RequestLimits& limits,
                                         const Request& request);
-
-// The fault of a faultless request whose answer does not fit: for those who know how many bytes
-// the tensors need on their wire.
-Violation AnswerTooLarge(absl::int128 bytes, int64_t max_response_bytes);
 
 // What this model can be asked for, by the names of OutputSpec: "last_hidden_state",
 // "hidden_states", "attentions", "pooled", "pooler", "logits".

@@ -272,14 +272,22 @@ absl::int128 AnswerBytes(const EncoderSpec& spec, const Plan& plan) {
 void ResolveOutputs(const EncoderSpec& spec, const RequestLimits& limits, const OutputSpec& outputs,
                     Faults& faults, Plan& plan) {
   OutputCheck(spec, outputs, faults, plan).Run();
-  const absl::int128 bytes = AnswerBytes(spec, plan);
+  const absl::int128 tensors = AnswerBytes(spec, plan);
+  const absl::int128 bytes =
+      tensors + (limits.framing_bytes == nullptr ? 0 : limits.framing_bytes(plan));
   if (bytes <= limits.max_response_bytes) {
-    plan.answer_bytes = static_cast<int64_t>(bytes);
+    plan.answer_bytes = static_cast<int64_t>(tensors);
     return;
   }
-  const Violation too_large = AnswerTooLarge(bytes, limits.max_response_bytes);
   faults.Add(
-      too_large.reason, [&] { return too_large.field; }, [&] { return too_large.description; });
+      "ANSWER_TOO_LARGE", [] { return "max_response_bytes"; },
+      [&] {
+        return absl::StrCat(
+            "the answer needs ", bytes, " bytes; expected at most ", limits.max_response_bytes,
+            ": ask for fewer layers, heads or query rows, for pooled outputs, or for dtype BF16 or "
+            "FP16, which halves it, or send fewer sequences, or raise max_response_bytes as far as "
+            "the server allows");
+      });
 }
 
 }  // namespace encoderd::validation

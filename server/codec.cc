@@ -336,7 +336,7 @@ grpc::ByteBuffer EncodeResponseBytes(std::shared_ptr<const Answer> answer, const
   return out.Take();
 }
 
-int64_t MaxResponseBytes(const Plan& plan, size_t ids_bytes) {
+int64_t FramingBytes(const Plan& plan, size_t ids_bytes) {
   // A tensor: its own tag and length, type, three axes, tag and length of the data, and the message
   // around it with a layer and a sequence. A varint of 32 bits takes at most 5 bytes, an axis 10.
   constexpr int64_t kTensorBytes = 96;
@@ -349,9 +349,8 @@ int64_t MaxResponseBytes(const Plan& plan, size_t ids_bytes) {
       static_cast<int64_t>(plan.attention_heads.size() + plan.query_rows.size());
   const auto tensors =
       2 + static_cast<int64_t>(plan.hidden_layers.size() + plan.pooled.size()) + maps;
-  return plan.answer_bytes + kHeadBytes + static_cast<int64_t>(ids_bytes) +
-         kNumberBytes * (sequences + 1) + kTensorBytes * tensors +
-         kNumberBytes * map_numbers * maps;
+  return kHeadBytes + static_cast<int64_t>(ids_bytes) + kNumberBytes * (sequences + 1) +
+         kTensorBytes * tensors + kNumberBytes * map_numbers * maps;
 }
 
 v1::Pooling ToWire(Pooling pooling) {

@@ -57,8 +57,9 @@ struct ResponseInfo {
 grpc::ByteBuffer EncodeResponseBytes(std::shared_ptr<const Answer> answer, const Plan& plan,
                                      const ResponseInfo& info);
 
-// The most bytes that EncodeResponseBytes makes of an answer to this plan.
-int64_t MaxResponseBytes(const Plan& plan, size_t ids_bytes);
+// The most bytes that EncodeResponseBytes adds to the tensors of an answer to this plan.
+// `ids_bytes`: of numerics_id and request_id.
+int64_t FramingBytes(const Plan& plan, size_t ids_bytes);
 
 v1::Pooling ToWire(Pooling pooling);
 

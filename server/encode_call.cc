@@ -185,25 +185,21 @@ class EncodeCall final : public EngineCall,
                                        " printable ASCII characters, got ",
                                        message.request_id().size(), " bytes")});
     }
-    auto checked = Validate(service_.served.engine->spec(),
-                            {.max_sequence_tokens = service_.served.max_sequence_tokens,
-                             .max_request_sequences = service_.options.limits.max_request_sequences,
-                             .max_request_tokens = service_.options.limits.max_request_tokens,
-                             .max_response_bytes = max_response_bytes},
-                            decoded_.request);
+    const size_t ids_bytes = request_id_.size() + service_.served.engine->info().numerics_id.size();
+    auto checked =
+        Validate(service_.served.engine->spec(),
+                 {.max_sequence_tokens = service_.served.max_sequence_tokens,
+                  .max_request_sequences = service_.options.limits.max_request_sequences,
+                  .max_request_tokens = service_.options.limits.max_request_tokens,
+                  .max_response_bytes = max_response_bytes,
+                  .framing_bytes = [&](const Plan& plan) { return FramingBytes(plan, ids_bytes); }},
+                 decoded_.request);
     if (auto* found = std::get_if<Violations>(&checked)) {
       violations.total += found->total;
       std::move(found->listed.begin(), found->listed.end(), std::back_inserter(violations.listed));
       violations.listed.resize(std::min(violations.listed.size(), kMaxViolations));
     } else {
       plan_ = std::get<Plan>(std::move(checked));
-      // Validate has counted the tensors; on the wire something lies around them.
-      const int64_t bytes = MaxResponseBytes(
-          plan_, request_id_.size() + service_.served.engine->info().numerics_id.size());
-      if (bytes > max_response_bytes) {
-        ++violations.total;
-        violations.listed.push_back(AnswerTooLarge(bytes, max_response_bytes));
-      }
     }
     if (violations.total == 0) return std::nullopt;
     return RefusalOf(std::move(violations));

@@ -437,6 +437,19 @@ TEST(ValidateTest, LimitsHoldAtTheLimitAndOnePast) {
                                   "needs 23040 bytes; expected at most 23039")));
 }
 
+TEST(ValidateTest, WhatLiesAroundTheTensorsCountsToo) {
+  TestRequest request({5, 7, 3});
+  RequestLimits limits = {.max_response_bytes = 15 * 384 * 4 + 99,
+                          .framing_bytes = [](const Plan& plan) {
+                            return 33 * static_cast<int64_t>(plan.token_offsets.size() - 1);
+                          }};
+  EXPECT_EQ(PlanOf(TokenSpec(), request.request, limits).answer_bytes, 15 * 384 * 4);
+  limits.max_response_bytes -= 1;
+  EXPECT_THAT(Faults(TokenSpec(), request.request, limits).listed,
+              ElementsAre(IsFault("ANSWER_TOO_LARGE", "max_response_bytes",
+                                  "needs 23139 bytes; expected at most 23138")));
+}
+
 TEST(ValidateTest, SpansOfACallAreLimitedByItsTokens) {
   TestRequest request({2});
   request.sequence().spans.assign(10, {0, 2});

@@ -128,20 +128,26 @@ TEST(EncodeTest, ServesItsModelByNameAndNoOther) {
               Refused(grpc::StatusCode::NOT_FOUND, "MODEL_NOT_FOUND", "expected \"\" or \"fake\""));
 }
 
-TEST(EncodeTest, HoldsTheCallersLimitOnTheAnswer) {
+// Whether nothing fits, or the tensors do and what lies around them does not.
+TEST(EncodeTest, ASizeThatItNamesIsEnough) {
   TestServer server;
-  v1::EncodeRequest request = IdsRequest({std::vector<int32_t>(100, 5)});
-  request.set_max_response_bytes(100 * 8 * 4);  // the tensors fit, what is around them does not
-  const grpc::Status refused = server.Encode(request);
-  EXPECT_THAT(refused, Refused(grpc::StatusCode::INVALID_ARGUMENT, "ANSWER_TOO_LARGE",
-                               "expected at most 3200"));
-  // The size that it names is enough.
-  const std::string text = refused.error_message();
-  const size_t at = text.find("needs ") + 6;
-  request.set_max_response_bytes(std::stoul(text.substr(at)));
-  v1::EncodeResponse response;
-  EXPECT_TRUE(server.Encode(request, &response).ok());
-  EXPECT_LE(response.ByteSizeLong(), request.max_response_bytes());
+  for (const uint64_t limit : {1, 100 * 8 * 4 - 1, 100 * 8 * 4}) {
+    v1::EncodeRequest request = IdsRequest({std::vector<int32_t>(100, 5)});
+    request.set_max_response_bytes(limit);
+    const grpc::Status refused = server.Encode(request);
+    EXPECT_THAT(refused, Refused(grpc::StatusCode::INVALID_ARGUMENT, "ANSWER_TOO_LARGE",
+                                 absl::StrCat("expected at most ", limit)));
+    const std::string text = refused.error_message();
+    const uint64_t named = std::stoul(text.substr(text.find("needs ") + 6));
+    request.set_max_response_bytes(named - 1);
+    EXPECT_THAT(server.Encode(request),
+                Refused(grpc::StatusCode::INVALID_ARGUMENT, "ANSWER_TOO_LARGE",
+                        absl::StrCat("needs ", named, " bytes; expected at most ", named - 1)));
+    request.set_max_response_bytes(named);
+    v1::EncodeResponse response;
+    EXPECT_TRUE(server.Encode(request, &response).ok());
+    EXPECT_LE(response.ByteSizeLong(), named);
+  }
 }
 
 TEST(EncodeTest, DefaultLimitIsWhatAnUnconfiguredClientCanTake) {

@@ -492,13 +492,14 @@ TEST(EncodeTest, NeverNeedsMoreThanItsBound) {
                    .compute = absl::Hours(1000000),
                    .batches = 4294967295,
                    .batch_tokens = 4294967295};
-    const auto bytes =
-        static_cast<int64_t>(EncodeResponseBytes(encoded.answer, encoded.plan, info).Length());
+    const int64_t framing =
+        static_cast<int64_t>(EncodeResponseBytes(encoded.answer, encoded.plan, info).Length()) -
+        encoded.plan.answer_bytes;
     const int64_t bound =
-        MaxResponseBytes(encoded.plan, info.numerics_id.size() + info.request_id.size());
-    EXPECT_GE(bound, bytes);
-    EXPECT_LE(bound, bytes + 1500);
-    EXPECT_GT(bytes, encoded.plan.answer_bytes);
+        FramingBytes(encoded.plan, info.numerics_id.size() + info.request_id.size());
+    EXPECT_GT(framing, 0);
+    EXPECT_GE(bound, framing);
+    EXPECT_LE(bound, framing + 1500);
   }
 }
 
