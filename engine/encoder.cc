@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "absl/log/check.h"
 #include "absl/strings/str_cat.h"
 #include "engine/outputs.h"
 #include "engine/status_macros.h"
@@ -14,6 +15,8 @@ namespace {
 // Rows that go through the heads at a time: their widest step is the vocabulary, and 64 rows of it
 // are 8 MB for BERT's.
 constexpr int64_t kStepRows = 64;
+static_assert(kStepRows % ops::RowBuckets::kStep == 0 && kStepRows == ops::RowBuckets::kFixedRows,
+              "step rows are a whole bucket, so nothing is written behind them");
 
 // How far a sequence runs, in half blocks: a map needs the first half of its block, and the final
 // norm counts as the half block behind the last block.
@@ -38,8 +41,7 @@ void Fail(BatchItem& item, std::string_view output) {
 
 }  // namespace
 
-// ---- Scratch
-// ---------------------------------------------------------------------------------------
+// ---- Scratch ------------------------------------------------------------------------------------
 
 namespace {
 
@@ -60,18 +62,16 @@ ScratchSizes SizesOf(const EncoderSpec& spec, int64_t max_tokens) {
           .qkv = rows * 3 * spec.hidden_size,
           .context = rows * spec.hidden_size,
           .ffn = chunk * spec.ffn_size,
-          .input = spec.input_steps.empty() ? 0 : rows * spec.input_dim,
-          .steps = (kStepRows + ops::RowBuckets::kPaddingRows) * widest_step,
-          .pooled = (kStepRows + ops::RowBuckets::kPaddingRows) * width};
+          .input = spec.input_steps.empty() ? 0 : rows * spec.input_size(),
+          .steps = kStepRows * widest_step,
+          .pooled = kStepRows * width};
 }
 
-// Zeroed: what lies behind the rows in use is computed with, though never read, and must not be
-// slow or trap.
-absl::StatusOr<Buffer> AllocateZeroed(int64_t floats, std::string_view what) {
-  ASSIGN_OR_RETURN(Buffer buffer,
-                   Buffer::Allocate(static_cast<size_t>(floats) * sizeof(float), what));
-  std::memset(buffer.data(), 0, buffer.size());
-  return buffer;
+// Zeroed, since what lies behind the rows in use is computed with, though never read: it must be
+// neither slow nor trap. Pages that no batch has reached stay untouched, so memory follows the
+// longest sequence seen.
+absl::StatusOr<Buffer> AllocateFloats(int64_t floats, std::string_view what) {
+  return Buffer::AllocateZeroed(static_cast<size_t>(floats) * sizeof(float), what);
 }
 
 }  // namespace
@@ -89,27 +89,26 @@ int64_t Encoder::ScratchBytes(const EncoderSpec& spec, const EncoderWeights& wei
 absl::StatusOr<std::unique_ptr<Encoder>> Encoder::Create(const EncoderSpec& spec,
                                                          const EncoderWeights& weights,
                                                          int64_t max_tokens) {
-  std::unique_ptr<Encoder> encoder(new Encoder(spec, weights));
+  std::unique_ptr<Encoder> encoder(new Encoder(spec, weights, max_tokens));
   const ScratchSizes sizes = SizesOf(spec, max_tokens);
   Scratch& scratch = encoder->scratch_;
-  ASSIGN_OR_RETURN(scratch.hidden, AllocateZeroed(sizes.hidden, "hidden rows"));
-  ASSIGN_OR_RETURN(scratch.inner, AllocateZeroed(sizes.inner, "inner rows"));
-  ASSIGN_OR_RETURN(scratch.qkv, AllocateZeroed(sizes.qkv, "q, k and v"));
-  ASSIGN_OR_RETURN(scratch.context, AllocateZeroed(sizes.context, "attention context"));
-  ASSIGN_OR_RETURN(scratch.ffn, AllocateZeroed(sizes.ffn, "FFN rows"));
-  ASSIGN_OR_RETURN(scratch.input, AllocateZeroed(sizes.input, "input vectors"));
+  ASSIGN_OR_RETURN(scratch.hidden, AllocateFloats(sizes.hidden, "hidden rows"));
+  ASSIGN_OR_RETURN(scratch.inner, AllocateFloats(sizes.inner, "inner rows"));
+  ASSIGN_OR_RETURN(scratch.qkv, AllocateFloats(sizes.qkv, "q, k and v"));
+  ASSIGN_OR_RETURN(scratch.context, AllocateFloats(sizes.context, "attention context"));
+  ASSIGN_OR_RETURN(scratch.ffn, AllocateFloats(sizes.ffn, "FFN rows"));
+  ASSIGN_OR_RETURN(scratch.input, AllocateFloats(sizes.input, "input vectors"));
   for (Buffer& steps : scratch.steps) {
-    ASSIGN_OR_RETURN(steps, AllocateZeroed(sizes.steps, "rows of the heads"));
+    ASSIGN_OR_RETURN(steps, AllocateFloats(sizes.steps, "rows of the heads"));
   }
-  ASSIGN_OR_RETURN(scratch.pooled, AllocateZeroed(sizes.pooled, "pooled rows"));
+  ASSIGN_OR_RETURN(scratch.pooled, AllocateFloats(sizes.pooled, "pooled rows"));
   ASSIGN_OR_RETURN(scratch.attention,
                    Buffer::Allocate(weights.attention.scratch_bytes(max_tokens), "attention"));
   ASSIGN_OR_RETURN(scratch.scratchpad, Buffer::Allocate(weights.scratchpad_bytes(), "scratchpad"));
   return encoder;
 }
 
-// ---- The pass
-// --------------------------------------------------------------------------------------
+// ---- The pass -----------------------------------------------------------------------------------
 
 absl::Status Encoder::Run(std::span<BatchItem> items) {
   Place(items);
@@ -137,6 +136,7 @@ void Encoder::Place(std::span<BatchItem> items) {
     placed.first_row = next_row;
     next_row += placed.tokens;
   }
+  CHECK_LE(next_row, max_tokens_) << "Worker::Run: more tokens than the batch may have";
 }
 
 int64_t Encoder::RowsRunningBeyond(int64_t half_blocks) const {
@@ -147,13 +147,12 @@ int64_t Encoder::RowsRunningBeyond(int64_t half_blocks) const {
   return rows;
 }
 
-// ---- Embeddings
-// ------------------------------------------------------------------------------------
+// ---- Embeddings ---------------------------------------------------------------------------------
 
 absl::Status Encoder::Embed() {
   float* const hidden = scratch_.hidden.floats().data();
   const bool has_input_steps = !weights_.input_steps.empty();
-  const int64_t width = has_input_steps ? spec_.input_dim : spec_.embedding_size();
+  const int64_t width = spec_.input_size();
   float* const input = has_input_steps ? scratch_.input.floats().data() : hidden;
 
   int64_t total_rows = 0;
@@ -189,7 +188,7 @@ void Encoder::EmbedTokens(const Placed& placed, float* rows) const {
 }
 
 void Encoder::AddPositionsAndTypes(const Placed& placed, float* rows) const {
-  const int64_t width = spec_.hidden_size;
+  const int64_t width = spec_.embedding_size();
   const Sequence& sequence = placed.sequence();
   auto add = [width](const float* vector, float* row) {
     for (int64_t i = 0; i < width; ++i) row[i] += vector[i];
@@ -207,8 +206,7 @@ void Encoder::AddPositionsAndTypes(const Placed& placed, float* rows) const {
   }
 }
 
-// ---- Blocks
-// ----------------------------------------------------------------------------------------
+// ---- Blocks -------------------------------------------------------------------------------------
 
 absl::Status Encoder::RunBlock(int64_t layer) {
   const BlockWeights& block = weights_.blocks[static_cast<size_t>(layer)];
@@ -269,39 +267,44 @@ absl::Status Encoder::RunRowWise(const BlockWeights& block, int64_t first_row, i
   float* const ffn = scratch_.ffn.floats().data();
   const std::span<std::byte> scratchpad = scratch_.scratchpad.bytes();
 
+  RETURN_IF_ERROR(block.attention_output.Run(context, rows, x, sum, scratchpad));
+  if (!block.ffn_in.has_value()) {
+    if (spec_.norm == NormPlacement::kPost) return block.norm1->Run(sum, rows, x, scratchpad);
+    std::copy_n(sum, rows * spec_.hidden_size, x);
+    return absl::OkStatus();
+  }
   switch (spec_.norm) {
     case NormPlacement::kPost:
-      RETURN_IF_ERROR(block.attention_output.Run(context, rows, x, sum, scratchpad));
       RETURN_IF_ERROR(block.norm1->Run(sum, rows, x, scratchpad));
       RETURN_IF_ERROR(block.ffn_in->Run(x, rows, nullptr, ffn, scratchpad));
       RETURN_IF_ERROR(block.ffn_out->Run(ffn, rows, x, sum, scratchpad));
       return block.norm2->Run(sum, rows, x, scratchpad);
     case NormPlacement::kPre:
-      RETURN_IF_ERROR(block.attention_output.Run(context, rows, x, sum, scratchpad));
       RETURN_IF_ERROR(block.norm2->Run(sum, rows, x, scratchpad));
       RETURN_IF_ERROR(block.ffn_in->Run(x, rows, nullptr, ffn, scratchpad));
       return block.ffn_out->Run(ffn, rows, sum, x, scratchpad);
     case NormPlacement::kNone:
-      return block.attention_output.Run(context, rows, nullptr, x, scratchpad);
+      RETURN_IF_ERROR(block.ffn_in->Run(sum, rows, nullptr, ffn, scratchpad));
+      return block.ffn_out->Run(ffn, rows, sum, x, scratchpad);
   }
   return absl::InternalError("unknown norm placement");
 }
 
 // The result lies in scratch until the next call. REQUIRES: rows ≤ kStepRows.
-absl::StatusOr<const float*> Encoder::RunSteps(const std::vector<StepWeights>& steps,
-                                               const float* src, int64_t rows) {
+absl::StatusOr<float*> Encoder::RunSteps(const std::vector<StepWeights>& steps, const float* src,
+                                         int64_t rows) {
+  float* dst = nullptr;
   for (size_t i = 0; i < steps.size(); ++i) {
-    float* const dst = scratch_.steps[i % 2].floats().data();
+    dst = scratch_.steps[i % 2].floats().data();
     RETURN_IF_ERROR(steps[i].linear.has_value()
                         ? steps[i].linear->Run(src, rows, nullptr, dst, scratch_.scratchpad.bytes())
                         : steps[i].norm->Run(src, rows, dst, scratch_.scratchpad.bytes()));
     src = dst;
   }
-  return src;
+  return dst;
 }
 
-// ---- Outputs
-// ---------------------------------------------------------------------------------------
+// ---- Outputs ------------------------------------------------------------------------------------
 
 std::span<const float> Encoder::HiddenRows(const Placed& placed, int64_t width) const {
   return scratch_.hidden.floats().subspan(static_cast<size_t>(placed.first_row * width),
@@ -327,6 +330,13 @@ void Encoder::WriteHiddenState(int64_t layer) {
   }
 }
 
+// ReLU turns NaN into 0, so what enters a head is looked at as well as what leaves it.
+void Encoder::CheckHeadInput(const Placed& placed, std::string_view head) const {
+  if (!AllFinite(HiddenRows(placed, spec_.hidden_size))) {
+    Fail(*placed.item, absl::StrCat("the input of ", std::string(head)));
+  }
+}
+
 absl::Status Encoder::WriteFinal() {
   float* const hidden = scratch_.hidden.floats().data();
   if (weights_.final_norm.has_value()) {
@@ -344,12 +354,16 @@ absl::Status Encoder::WriteFinal() {
     for (size_t i = 0; i < plan.pooled.size(); ++i) {
       if (plan.pooled[i].layer.has_value()) continue;
       if (plan.pooled[i].kind == Pooling::kPooler) {
+        CheckHeadInput(placed, "pooler");
         RETURN_IF_ERROR(WritePooler(placed, i));
       } else {
         WritePooledVectors(placed, i, spec_.hidden_size);
       }
     }
-    if (plan.logits) RETURN_IF_ERROR(WriteLogits(placed));
+    if (plan.logits) {
+      CheckHeadInput(placed, "logits");
+      RETURN_IF_ERROR(WriteLogits(placed));
+    }
   }
   return absl::OkStatus();
 }
@@ -391,14 +405,12 @@ absl::Status Encoder::WritePooler(const Placed& placed, size_t output) {
       std::copy_n(HiddenRows(placed, width).data() + ranges[first + i].begin * width, width,
                   rows + static_cast<int64_t>(i) * width);
     }
-    ASSIGN_OR_RETURN(const float* result,
-                     RunSteps(weights_.pooler, rows, static_cast<int64_t>(count)));
+    ASSIGN_OR_RETURN(float* result, RunSteps(weights_.pooler, rows, static_cast<int64_t>(count)));
     const int64_t out = WidthAfter(spec_.pooler, width);
-    for (size_t i = 0; i < count; ++i) {
-      std::copy_n(result + static_cast<int64_t>(i) * out, out, rows);
+    for (size_t i = 0; i < count; ++i, result += out) {
       const int64_t row =
           plan.pooled_offsets[placed.item->sequence] + static_cast<int64_t>(first + i);
-      if (!WritePooled({rows, static_cast<size_t>(out)}, plan.pooled[output], row, plan.dtype,
+      if (!WritePooled({result, static_cast<size_t>(out)}, plan.pooled[output], row, plan.dtype,
                        placed.item->answer->pooled[output])) {
         Fail(*placed.item, absl::StrCat("pooled[", output, "]"));
       }

@@ -16,6 +16,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -65,8 +66,8 @@ class Encoder final : public Worker {
     Buffer scratchpad;  // of oneDNN
   };
 
-  Encoder(const EncoderSpec& spec, const EncoderWeights& weights)
-      : spec_(spec), weights_(weights) {}
+  Encoder(const EncoderSpec& spec, const EncoderWeights& weights, int64_t max_tokens)
+      : spec_(spec), weights_(weights), max_tokens_(max_tokens) {}
 
   void Place(std::span<BatchItem> items);
   // Rows of the sequences that run further than so many half blocks: attention is the first half of
@@ -79,10 +80,11 @@ class Encoder final : public Worker {
   absl::Status RunBlock(int64_t layer);
   void RunAttention(int64_t layer);
   absl::Status RunRowWise(const BlockWeights& block, int64_t first_row, int64_t rows);
-  absl::StatusOr<const float*> RunSteps(const std::vector<StepWeights>& steps, const float* src,
-                                        int64_t rows);
+  absl::StatusOr<float*> RunSteps(const std::vector<StepWeights>& steps, const float* src,
+                                  int64_t rows);
 
   void WriteHiddenState(int64_t layer);
+  void CheckHeadInput(const Placed& placed, std::string_view head) const;
   absl::Status WriteFinal();
   void WritePooledVectors(const Placed& placed, size_t output, int64_t width);
   absl::Status WritePooler(const Placed& placed, size_t output);
@@ -92,6 +94,7 @@ class Encoder final : public Worker {
 
   const EncoderSpec& spec_;
   const EncoderWeights& weights_;
+  const int64_t max_tokens_;  // rows that scratch holds
   Scratch scratch_;
   std::vector<Placed> placed_;  // of the running batch, those that run furthest first
   Span whole_;                  // what RangesOf points to when a sequence has no spans

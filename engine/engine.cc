@@ -39,8 +39,8 @@ int64_t ScratchTokens(const EngineInfo& info) {
 
 std::string NumericsId(const EncoderSpec& spec, const EngineInfo& info) {
   return Sha256(absl::StrCat(kNumericsRevision, "\n", info.weights_sha256, "\n", info.precision,
-                             "\n", info.isa, "\n", info.fixed_row_blocks, "\n",
-                             SpecToJson(spec).dump()))
+                             "\n", info.isa, "\n", ops::MathsLibrary(), "\n", info.fixed_row_blocks,
+                             "\n", SpecToJson(spec).dump()))
       .substr(0, 16);
 }
 

@@ -37,6 +37,10 @@ bool AllWithin(std::span<const float> values, float limit) {
 
 }  // namespace
 
+bool AllFinite(std::span<const float> values) {
+  return AllWithin(values, LargestFinite(DataType::kFp32));
+}
+
 bool WriteRows(std::span<const float> rows, int64_t first_row, DataType type,
                AnswerTensor& tensor) {
   const size_t row_bytes = static_cast<size_t>(tensor.shape.back()) * DataTypeBytes(type);

@@ -15,6 +15,9 @@
 
 namespace encoderd {
 
+// Whether no value is an infinity or NaN.
+bool AllFinite(std::span<const float> values);
+
 // Copies `rows` to where rows first_row … of `tensor` lie.
 bool WriteRows(std::span<const float> rows, int64_t first_row, DataType type, AnswerTensor& tensor);
 

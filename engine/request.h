@@ -79,8 +79,7 @@ struct Request {
   OutputSpec outputs;
 };
 
-// ---- The plan: a validated request with every default and negative index resolved
-// ------------------
+// ---- The plan: a validated request with every default and negative index resolved ---------------
 
 struct PooledOutput {
   Pooling kind = Pooling::kMean;
@@ -110,8 +109,7 @@ struct Plan {
   int64_t answer_bytes = 0;  // bytes of all tensors of the answer
 };
 
-// ---- The answer
-// ------------------------------------------------------------------------------------
+// ---- The answer ---------------------------------------------------------------------------------
 
 struct AnswerTensor {
   std::vector<int64_t> shape;

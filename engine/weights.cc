@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "engine/status_macros.h"
 
 namespace encoderd {
@@ -17,6 +18,18 @@ class Loader {
   Loader(const EncoderSpec& spec, const Checkpoint& checkpoint, ops::RowBuckets buckets)
       : spec_(spec), checkpoint_(checkpoint), buckets_(buckets) {}
 
+  // The tensor, refused by name where it is not finite: ReLU would turn a NaN that it makes into a
+  // plausible 0. (A bad row of an embedding table is found in the answers that it reaches.)
+  absl::Status ReadFinite(const std::string& name, std::span<float> dst) const {
+    RETURN_IF_ERROR(checkpoint_.ReadInto(name, dst));
+    const auto bad =
+        std::find_if(dst.begin(), dst.end(), [](float x) { return !std::isfinite(x); });
+    if (bad == dst.end()) return absl::OkStatus();
+    return absl::InvalidArgumentError(absl::StrCat("tensor \"", name, "\": element ",
+                                                   bad - dst.begin(), " is ", *bad,
+                                                   "; expected finite numbers"));
+  }
+
   absl::StatusOr<ops::Linear> ReadLinear(const TensorNames& names, int64_t in, int64_t out,
                                          Activation activation, bool add_residual) const {
     return ReadStacked({names}, in, out, activation, add_residual);
@@ -27,7 +40,8 @@ class Loader {
   absl::StatusOr<ops::Linear> ReadStacked(const std::vector<TensorNames>& parts, int64_t in,
                                           int64_t out, Activation activation,
                                           bool add_residual) const {
-    const bool has_bias = !parts.front().bias.empty();
+    const bool has_bias = std::any_of(parts.begin(), parts.end(),
+                                      [](const TensorNames& part) { return !part.bias.empty(); });
     ASSIGN_OR_RETURN(Buffer weights, Buffer::Allocate(static_cast<size_t>(in * out) * sizeof(float),
                                                       parts.front().weight));
     ASSIGN_OR_RETURN(Buffer bias,
@@ -36,12 +50,14 @@ class Loader {
     const size_t count = parts.size();
     for (size_t i = 0; i < count; ++i) {
       const size_t part = weights.floats().size() / count;
-      RETURN_IF_ERROR(
-          checkpoint_.ReadInto(parts[i].weight, weights.floats().subspan(i * part, part)));
-      if (!has_bias) continue;
-      const size_t bias_part = bias.floats().size() / count;
-      RETURN_IF_ERROR(
-          checkpoint_.ReadInto(parts[i].bias, bias.floats().subspan(i * bias_part, bias_part)));
+      RETURN_IF_ERROR(ReadFinite(parts[i].weight, weights.floats().subspan(i * part, part)));
+      const std::span<float> part_bias =
+          bias.floats().subspan(i * (bias.floats().size() / count), bias.floats().size() / count);
+      if (parts[i].bias.empty()) {
+        std::fill(part_bias.begin(), part_bias.end(), 0.0f);
+      } else {
+        RETURN_IF_ERROR(ReadFinite(parts[i].bias, part_bias));
+      }
     }
     return ops::Linear::Create({.name = parts.front().weight,
                                 .in = in,
@@ -53,10 +69,17 @@ class Loader {
                                buckets_);
   }
 
-  absl::StatusOr<ops::LayerNorm> ReadNorm(const TensorNames& names,
+  absl::StatusOr<ops::LayerNorm> ReadNorm(const TensorNames& names, int64_t width,
                                           Activation activation = Activation::kNone) const {
-    ASSIGN_OR_RETURN(Buffer weight, checkpoint_.Read(names.weight));
-    ASSIGN_OR_RETURN(Buffer bias, checkpoint_.Read(names.bias));
+    ASSIGN_OR_RETURN(Buffer weight,
+                     Buffer::Allocate(static_cast<size_t>(width) * sizeof(float), names.weight));
+    RETURN_IF_ERROR(ReadFinite(names.weight, weight.floats()));
+    ASSIGN_OR_RETURN(Buffer bias, Buffer::Allocate(weight.size(), names.weight));
+    if (names.bias.empty()) {
+      std::fill(bias.floats().begin(), bias.floats().end(), 0.0f);
+    } else {
+      RETURN_IF_ERROR(ReadFinite(names.bias, bias.floats()));
+    }
     return ops::LayerNorm::Create({.name = names.weight,
                                    .weight = weight.floats(),
                                    .bias = bias.floats(),
@@ -71,7 +94,7 @@ class Loader {
     for (size_t i = 0; i < steps.size(); ++i) {
       const Step& step = steps[i];
       if (step.kind == Step::Kind::kNorm) {
-        ASSIGN_OR_RETURN(weights[i].norm, ReadNorm(step.names, step.activation));
+        ASSIGN_OR_RETURN(weights[i].norm, ReadNorm(step.names, width, step.activation));
       } else {
         ASSIGN_OR_RETURN(weights[i].linear, ReadLinear(step.names, width, step.out, step.activation,
                                                        /*add_residual=*/false));
@@ -107,7 +130,7 @@ class Loader {
     ASSIGN_OR_RETURN(block.attention_output, ReadLinear(named(spec_.attention_output), hidden,
                                                         hidden, Activation::kNone, spec_.residual));
     if (spec_.norm != NormPlacement::kNone) {
-      ASSIGN_OR_RETURN(block.norm1, ReadNorm(named(spec_.norm1)));
+      ASSIGN_OR_RETURN(block.norm1, ReadNorm(named(spec_.norm1), hidden));
     }
     if (spec_.ffn_size == 0) return block;
     ASSIGN_OR_RETURN(block.ffn_in, ReadLinear(named(spec_.ffn_in), hidden, spec_.ffn_size,
@@ -115,7 +138,7 @@ class Loader {
     ASSIGN_OR_RETURN(block.ffn_out, ReadLinear(named(spec_.ffn_out), spec_.ffn_size, hidden,
                                                Activation::kNone, spec_.residual));
     if (spec_.norm != NormPlacement::kNone) {
-      ASSIGN_OR_RETURN(block.norm2, ReadNorm(named(spec_.norm2)));
+      ASSIGN_OR_RETURN(block.norm2, ReadNorm(named(spec_.norm2), hidden));
     }
     return block;
   }
@@ -145,7 +168,7 @@ class Loader {
     if (spec_.positions == PositionKind::kNone) return Buffer();
     // Vaswani et al. 2017, 3.5, in single precision as PyTorch code computes it: at position 5000
     // the rounding of the angle is 10⁻⁴, and trained models have it built in.
-    const auto width = static_cast<size_t>(spec_.hidden_size);
+    const auto width = static_cast<size_t>(spec_.embedding_size());
     ASSIGN_OR_RETURN(Buffer table, Buffer::Allocate(static_cast<size_t>(spec_.max_positions) *
                                                         width * sizeof(float),
                                                     "sinusoidal positions"));
@@ -172,16 +195,17 @@ class Loader {
     if (spec_.type_vocab_size > 0) {
       ASSIGN_OR_RETURN(weights.types, checkpoint_.Read(spec_.type_embedding.weight));
     }
-    ASSIGN_OR_RETURN(weights.input_steps, ReadSteps(spec_.input_steps, spec_.input_dim));
+    ASSIGN_OR_RETURN(weights.input_steps, ReadSteps(spec_.input_steps, spec_.input_size()));
     if (!spec_.embedding_norm.weight.empty()) {
-      ASSIGN_OR_RETURN(weights.embedding_norm, ReadNorm(spec_.embedding_norm));
+      ASSIGN_OR_RETURN(weights.embedding_norm,
+                       ReadNorm(spec_.embedding_norm, spec_.embedding_size()));
     }
     for (int64_t layer = 0; layer < spec_.num_layers; ++layer) {
       ASSIGN_OR_RETURN(weights.blocks.emplace_back(), ReadBlock(layer));
     }
     ASSIGN_OR_RETURN(weights.attention, BuildAttention());
     if (!spec_.final_norm.weight.empty()) {
-      ASSIGN_OR_RETURN(weights.final_norm, ReadNorm(spec_.final_norm));
+      ASSIGN_OR_RETURN(weights.final_norm, ReadNorm(spec_.final_norm, spec_.hidden_size));
     }
     ASSIGN_OR_RETURN(weights.logits, ReadSteps(spec_.logits, spec_.hidden_size));
     ASSIGN_OR_RETURN(weights.pooler, ReadSteps(spec_.pooler, spec_.hidden_size));
@@ -198,29 +222,21 @@ class Loader {
   ops::RowBuckets buckets_;
 };
 
-// Whether rows keep their bits in every bucket, tried on each distinct operation.
+// Whether rows keep their bits in every bucket, tried on each operation that differs from those
+// before it: blocks are alike but for the first, which may have an input of another width.
 absl::StatusOr<bool> RowsAgree(const EncoderWeights& weights) {
-  std::vector<const ops::Linear*> linears;
-  std::vector<const ops::LayerNorm*> norms;
-  weights.ForEachOperation(
-      [&](const ops::Linear& linear) {
-        const bool seen = std::any_of(linears.begin(), linears.end(), [&](const auto* other) {
-          return other->in() == linear.in() && other->out() == linear.out();
-        });
-        if (!seen) linears.push_back(&linear);
-      },
-      [&](const ops::LayerNorm& norm) {
-        if (norms.empty()) norms.push_back(&norm);
-      });
-  for (const ops::Linear* linear : linears) {
-    ASSIGN_OR_RETURN(const bool agree, linear->RowsAgree());
-    if (!agree) return false;
-  }
-  for (const ops::LayerNorm* norm : norms) {
-    ASSIGN_OR_RETURN(const bool agree, norm->RowsAgree());
-    if (!agree) return false;
-  }
-  return true;
+  std::vector<std::string> tried;
+  absl::StatusOr<bool> agree = true;
+  auto try_on = [&](const auto& operation) {
+    const std::string kind = operation.Kind();
+    if (!agree.ok() || !*agree || std::find(tried.begin(), tried.end(), kind) != tried.end())
+      return;
+    tried.push_back(kind);
+    agree = operation.RowsAgree();
+  };
+  weights.ForEachOperation([&](const ops::Linear& linear) { try_on(linear); },
+                           [&](const ops::LayerNorm& norm) { try_on(norm); });
+  return agree;
 }
 
 }  // namespace

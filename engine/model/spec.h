@@ -9,7 +9,8 @@
 // One block, with x [tokens, hidden]:
 //   post-norm:  a = x + Attention(x);        x = Norm1(a);   x = Norm2(x + FFN(x))
 //   pre-norm:   x = x + Attention(Norm1(x)); x = x + FFN(Norm2(x))
-//   attention only (ffn_size = 0, residual = false, norm = none): x = Attention(x)
+//   without norms: x = x + Attention(x); x = x + FFN(x)
+//   The FFN is left out where ffn_size is 0, "x +" where residual is false (attention alone).
 //   Attention:  softmax over the visible keys of q·kᵀ · score_scale, times v, through the output
 //   projection. A row that may see no key attends evenly to all keys of its sequence, in every
 //   family.
@@ -137,11 +138,10 @@ struct EncoderSpec {
   bool operator==(const EncoderSpec&) const = default;
 
   int64_t head_dim() const { return hidden_size / num_heads; }
+  // Width of what enters input_steps: of the word table's rows, or of the caller's vectors.
+  int64_t input_size() const { return input == InputKind::kTokenIds ? hidden_size : input_dim; }
   // Width of what enters block 0.
-  int64_t embedding_size() const {
-    if (input == InputKind::kTokenIds) return hidden_size;
-    return WidthAfter(input_steps, input_dim);
-  }
+  int64_t embedding_size() const { return WidthAfter(input_steps, input_size()); }
   // Width of hidden_states[layer], layer 0 … num_layers.
   int64_t hidden_width(int64_t layer) const { return layer == 0 ? embedding_size() : hidden_size; }
 };

@@ -32,8 +32,7 @@ class TensorList {
     Add(spec_.word_embedding.weight, {spec_.vocab_size, spec_.hidden_size});
     // Ids end at vocab_size, so a table that was padded to a round number loses nothing.
     if (!list_.empty()) list_.back().more_rows = true;
-    AddSteps(spec_.input_steps,
-             spec_.input == InputKind::kTokenIds ? spec_.hidden_size : spec_.input_dim);
+    AddSteps(spec_.input_steps, spec_.input_size());
     Add(spec_.position_embedding.weight, {spec_.max_positions, width});
     Add(spec_.type_embedding.weight, {spec_.type_vocab_size, width});
     AddNorm(spec_.embedding_norm, width);

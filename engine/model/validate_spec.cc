@@ -16,6 +16,11 @@ namespace {
 // Each layer is some twenty tensors by name; no encoder comes near this many.
 constexpr int64_t kMaxLayers = 4096;
 
+// The maths are done in fp32, where a number of the file may be infinite or 0.
+bool FitsFloat(double value) {
+  return std::isfinite(static_cast<float>(value)) && static_cast<float>(value) > 0;
+}
+
 class Validator {
  public:
   explicit Validator(const EncoderSpec& spec) : spec_(spec) {}
@@ -56,9 +61,9 @@ class Validator {
     CheckSize("ffn_size", spec_.ffn_size, 0);
     Require(spec_.num_heads < 1 || spec_.hidden_size % spec_.num_heads == 0, "num_heads is ",
             spec_.num_heads, "; expected a divisor of hidden_size, which is ", spec_.hidden_size);
-    Require(std::isfinite(spec_.score_scale) && spec_.score_scale > 0, "score_scale is ",
-            spec_.score_scale, "; expected a number above 0, such as 1/sqrt(head size)");
-    Require(std::isfinite(spec_.norm_eps) && spec_.norm_eps > 0, "norm_eps is ", spec_.norm_eps,
+    Require(FitsFloat(spec_.score_scale), "score_scale is ", spec_.score_scale,
+            "; expected a number above 0, such as 1/sqrt(head size)");
+    Require(FitsFloat(spec_.norm_eps), "norm_eps is ", spec_.norm_eps,
             "; expected a number above 0");
   }
 
@@ -69,9 +74,9 @@ class Validator {
                   spec_.positions == PositionKind::kLearned, "positions is \"learned\"");
     CheckPresence("type_embedding", spec_.type_embedding, spec_.type_vocab_size > 0,
                   "type_vocab_size is above 0");
-    Require(spec_.positions != PositionKind::kLearned || spec_.max_positions > 0,
-            "max_positions is 0; expected the rows of the position table");
-    CheckSteps("input_steps", spec_.input_steps, ids ? spec_.hidden_size : spec_.input_dim);
+    Require(spec_.positions == PositionKind::kNone || spec_.max_positions > 0,
+            "max_positions is 0; expected the number of positions there are");
+    CheckSteps("input_steps", spec_.input_steps, spec_.input_size());
     if (ids && !spec_.input_steps.empty()) {
       Require(spec_.input_steps.back().out == spec_.hidden_size, "input_steps end with width ",
               spec_.input_steps.back().out, "; expected hidden_size, which is ", spec_.hidden_size);

@@ -18,6 +18,7 @@ using dnnl::memory;
 struct LayerNorm::Impl {
   std::string name;
   int64_t width = 0;
+  Activation activation = Activation::kNone;
   RowBuckets buckets;
   std::vector<dnnl::layer_normalization_forward> primitives;  // one per bucket
   size_t scratchpad_bytes = 0;
@@ -36,6 +37,7 @@ absl::StatusOr<LayerNorm> LayerNorm::Create(const LayerNormOptions& options,
   impl->name = options.name;
   impl->width = static_cast<int64_t>(options.weight.size());
   impl->buckets = buckets;
+  impl->activation = options.activation;
   ASSIGN_OR_RETURN(impl->weight, Buffer::Allocate(options.weight.size_bytes(), options.name));
   ASSIGN_OR_RETURN(impl->bias, Buffer::Allocate(options.bias.size_bytes(), options.name));
   std::memcpy(impl->weight.data(), options.weight.data(), options.weight.size_bytes());
@@ -84,6 +86,10 @@ absl::Status LayerNorm::Run(const float* src, int64_t rows, float* dst,
       ++ThreadOpCounts().executes;
     });
   });
+}
+
+std::string LayerNorm::Kind() const {
+  return absl::StrCat("norm ", impl_->width, " ", static_cast<int>(impl_->activation));
 }
 
 absl::StatusOr<bool> LayerNorm::RowsAgree() const {

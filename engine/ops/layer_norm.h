@@ -40,6 +40,8 @@ class LayerNorm {
   absl::Status Run(const float* src, int64_t rows, float* dst,
                    std::span<std::byte> scratchpad) const;
 
+  // What the kernels depend on, apart from the weights: equal kinds run the same code.
+  std::string Kind() const;
   // Whether one row gets the same bits in every bucket and at every place in it.
   absl::StatusOr<bool> RowsAgree() const;
 

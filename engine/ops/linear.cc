@@ -20,6 +20,7 @@ struct Linear::Impl {
   int64_t in = 0;
   int64_t out = 0;
   bool has_bias = false;
+  Activation activation = Activation::kNone;
   bool add_residual = false;
   RowBuckets buckets;
   std::vector<dnnl::matmul> primitives;  // one per bucket
@@ -28,22 +29,22 @@ struct Linear::Impl {
   Buffer weights;
   Buffer bias;
 
-  dnnl::matmul::primitive_desc Describe(int64_t rows, const memory::desc& weights_desc,
-                                        Activation activation) const {
+  // Position of the residual among the post-ops: behind the activation, if there is one.
+  int residual_post_op() const { return activation == Activation::kNone ? 0 : 1; }
+
+  dnnl::matmul::primitive_desc Describe(int64_t rows, const memory::desc& weights_desc) const {
     dnnl::post_ops post_ops;
     AppendActivation(activation, post_ops);
     if (add_residual) post_ops.append_binary(dnnl::algorithm::binary_add, RowsDesc(rows, out));
     dnnl::primitive_attr attr;
     attr.set_scratchpad_mode(dnnl::scratchpad_mode::user);
     attr.set_post_ops(post_ops);
-    if (!has_bias)
+    if (!has_bias) {
       return {CpuEngine(), RowsDesc(rows, in), weights_desc, RowsDesc(rows, out), attr};
+    }
     return {CpuEngine(),      RowsDesc(rows, in),  weights_desc,
             RowsDesc(1, out), RowsDesc(rows, out), attr};
   }
-
-  // Position of the residual among the post-ops: behind the activation, if there is one.
-  int residual_post_op = 0;
 };
 
 absl::StatusOr<Linear> Linear::Create(const LinearOptions& options, const RowBuckets& buckets) {
@@ -59,18 +60,17 @@ absl::StatusOr<Linear> Linear::Create(const LinearOptions& options, const RowBuc
   impl->in = in;
   impl->out = out;
   impl->has_bias = !options.bias.empty();
+  impl->activation = options.activation;
   impl->add_residual = options.add_residual;
-  impl->residual_post_op = options.activation == Activation::kNone ? 0 : 1;
   impl->buckets = buckets;
 
   // The largest bucket chooses the layout of the weights; all others are held to it.
   const bool expect_brgemm = IsaName() != "avx2";
   absl::Status built = CatchOneDnn(options.name, [&] {
     const memory::desc any({in, out}, memory::data_type::f32, memory::format_tag::any);
-    impl->packed =
-        impl->Describe(buckets.rows(buckets.count() - 1), any, options.activation).weights_desc();
+    impl->packed = impl->Describe(buckets.rows(buckets.count() - 1), any).weights_desc();
     for (int64_t i = 0; i < buckets.count(); ++i) {
-      auto desc = impl->Describe(buckets.rows(i), impl->packed, options.activation);
+      auto desc = impl->Describe(buckets.rows(i), impl->packed);
       if (expect_brgemm && !std::string_view(desc.impl_info_str()).starts_with("brg")) {
         throw dnnl::error(dnnl_unimplemented, desc.impl_info_str());
       }
@@ -117,7 +117,7 @@ absl::Status Linear::Run(const float* src, int64_t rows, const float* residual, 
       if (impl.has_bias)
         args.emplace(DNNL_ARG_BIAS, Borrow(RowsDesc(1, impl.out), impl.bias.data()));
       if (impl.add_residual) {
-        args.emplace(DNNL_ARG_ATTR_MULTIPLE_POST_OP(impl.residual_post_op) | DNNL_ARG_SRC_1,
+        args.emplace(DNNL_ARG_ATTR_MULTIPLE_POST_OP(impl.residual_post_op()) | DNNL_ARG_SRC_1,
                      Borrow(RowsDesc(chunk, impl.out), residual + first * impl.out));
       }
       impl.primitives[static_cast<size_t>(bucket)].execute(ThreadStream(), args);
@@ -126,14 +126,22 @@ absl::Status Linear::Run(const float* src, int64_t rows, const float* residual, 
   });
 }
 
+std::string Linear::Kind() const {
+  return absl::StrCat("linear ", impl_->in, " ", impl_->out, " ", impl_->has_bias, " ",
+                      static_cast<int>(impl_->activation), " ", impl_->add_residual);
+}
+
 absl::StatusOr<bool> Linear::RowsAgree() const {
   ASSIGN_OR_RETURN(Buffer scratchpad, Buffer::Allocate(scratchpad_bytes(), impl_->name));
-  const std::vector<float> residual(
-      static_cast<size_t>(impl_->buckets.rows(impl_->buckets.count() - 1) * out()), 0.25f);
-  return RowsAgreeInEveryBucket(impl_->buckets, in(), out(),
-                                [&](const float* src, int64_t rows, float* dst) {
-                                  return Run(src, rows, residual.data(), dst, scratchpad.bytes());
-                                });
+  const int64_t rows = impl_->buckets.rows(impl_->buckets.count() - 1);
+  ASSIGN_OR_RETURN(const Buffer residual,
+                   Buffer::AllocateZeroed(
+                       impl_->add_residual ? static_cast<size_t>(rows * out()) * sizeof(float) : 0,
+                       impl_->name));
+  return RowsAgreeInEveryBucket(
+      impl_->buckets, in(), out(), [&](const float* src, int64_t count, float* dst) {
+        return Run(src, count, residual.floats().data(), dst, scratchpad.bytes());
+      });
 }
 
 }  // namespace encoderd::ops

@@ -66,7 +66,14 @@ absl::Status RequireSupportedIsa() {
       "this CPU, or the cap set by --isa_max, has no AVX2: expected at least avx2");
 }
 
+std::string MathsLibrary() {
+  const dnnl::version_t* const version = dnnl::version();
+  return absl::StrCat("oneDNN ", version->major, ".", version->minor, ".", version->patch, " ",
+                      version->hash);
+}
+
 void EnterNumericEnvironment() {
+  dnnl::set_default_fpmath_mode(dnnl::fpmath_mode::strict);
   omp_set_num_threads(1);
   std::fesetround(FE_TONEAREST);
   _MM_SET_FLUSH_ZERO_MODE(_MM_FLUSH_ZERO_ON);

@@ -25,10 +25,13 @@ std::string IsaName();
 // Errors: kFailedPrecondition without AVX2, the least that the kernels are promised for.
 absl::Status RequireSupportedIsa();
 
-// Gives the calling thread the engine's numeric environment: subnormals flushed to zero (they cost
-// hundreds of cycles and lie below every tolerance), rounding to nearest, and one OpenMP thread, so
-// that every operation runs where it is called. Every thread that creates or runs operations calls
-// it first.
+// Name, version and commit of the library that the bits come from.
+std::string MathsLibrary();
+
+// Gives the calling thread the engine's numeric environment, for good: fp32 that is fp32 whatever
+// ONEDNN_DEFAULT_FPMATH_MODE says, subnormals flushed to zero (they cost hundreds of cycles and lie
+// below every tolerance), rounding to nearest, and one OpenMP thread, so that every operation runs
+// where it is called. Every thread that creates or runs operations calls it first.
 void EnterNumericEnvironment();
 
 // How often the calling thread did each thing that costs; tests hold the counts of a batch against

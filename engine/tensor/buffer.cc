@@ -4,10 +4,12 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <cstring>
 #include <string_view>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_format.h"
+#include "engine/status_macros.h"
 
 namespace encoderd {
 namespace {
@@ -23,22 +25,51 @@ size_t PhysicalMemoryBytes() {
   return bytes;
 }
 
+absl::Status CheckFits(size_t bytes, std::string_view what) {
+  if (bytes <= PhysicalMemoryBytes()) return absl::OkStatus();
+  return absl::ResourceExhaustedError(absl::StrFormat(
+      "%s: cannot allocate %d bytes: the machine has %d", what, bytes, PhysicalMemoryBytes()));
+}
+
+absl::Status OutOfMemory(size_t bytes, std::string_view what) {
+  return absl::ResourceExhaustedError(
+      absl::StrFormat("%s: cannot allocate %d bytes: out of memory", what, bytes));
+}
+
 }  // namespace
 
-void Buffer::Free::operator()(std::byte* data) const { std::free(data); }
+void Buffer::Free::operator()(std::byte* data) const {
+  if (mapped_bytes > 0) {
+    munmap(data, mapped_bytes);
+  } else {
+    std::free(data);
+  }
+}
+
+absl::StatusOr<Buffer> Buffer::AllocateZeroed(size_t bytes, std::string_view what) {
+  if (bytes < kHugePageBytes) {
+    ASSIGN_OR_RETURN(Buffer buffer, Allocate(bytes, what));
+    std::memset(buffer.data(), 0, bytes);
+    return buffer;
+  }
+  RETURN_IF_ERROR(CheckFits(bytes, what));
+  void* const data =
+      mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, /*fd=*/-1, 0);
+  if (data == MAP_FAILED) return OutOfMemory(bytes, what);
+  Buffer buffer;
+  buffer.data_ = {static_cast<std::byte*>(data), Free{.mapped_bytes = bytes}};
+  buffer.size_ = bytes;
+  return buffer;
+}
 
 absl::StatusOr<Buffer> Buffer::Allocate(size_t bytes, std::string_view what) {
   Buffer buffer;
   if (bytes == 0) return buffer;
-  if (bytes > PhysicalMemoryBytes()) {
-    return absl::ResourceExhaustedError(absl::StrFormat(
-        "%s: cannot allocate %d bytes: the machine has %d", what, bytes, PhysicalMemoryBytes()));
-  }
+  RETURN_IF_ERROR(CheckFits(bytes, what));
   const size_t alignment = bytes < kHugePageBytes ? kAlignment : kHugePageBytes;
   void* data = nullptr;
   if (posix_memalign(&data, alignment, bytes) != 0) {
-    return absl::ResourceExhaustedError(
-        absl::StrFormat("%s: cannot allocate %d bytes: out of memory", what, bytes));
+    return OutOfMemory(bytes, what);
   }
   // Advice only: a kernel without transparent huge pages refuses it and nothing is lost.
   if (bytes >= kHugePageBytes) madvise(data, bytes, MADV_HUGEPAGE);

@@ -22,6 +22,10 @@ class Buffer {
   // legal. Buffers of 2 MiB and more ask the kernel for huge pages.
   static absl::StatusOr<Buffer> Allocate(size_t bytes, std::string_view what);
 
+  // The same, all zero. Fresh pages are zero without being touched: memory is taken as it is
+  // written.
+  static absl::StatusOr<Buffer> AllocateZeroed(size_t bytes, std::string_view what);
+
   std::byte* data() const { return data_.get(); }
   size_t size() const { return size_; }
   std::span<std::byte> bytes() const { return {data_.get(), size_}; }
@@ -32,9 +36,10 @@ class Buffer {
 
  private:
   struct Free {
+    size_t mapped_bytes;  // 0: from the heap
     void operator()(std::byte* data) const;
   };
-  std::unique_ptr<std::byte, Free> data_;
+  std::unique_ptr<std::byte, Free> data_{nullptr, Free{0}};
   size_t size_ = 0;
 };
 

@@ -3,8 +3,10 @@
 // widths of a real one, so that the real kernels run; bits compared, not tolerances.
 #include "engine/engine.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <random>
 #include <thread>
 #include <vector>
@@ -71,8 +73,7 @@ OutputSpec HiddenAndPooled() {
   return outputs;
 }
 
-// ---- Bits
-// -------------------------------------------------------------------------------------------
+// ---- Bits ---------------------------------------------------------------------------------------
 
 // Runs `fixed` among random neighbours, some of which want maps, and compares its answer with
 // `alone`.
@@ -147,6 +148,53 @@ TEST_F(EngineTest, AnswerDoesNotDependOnWhichOutputsAreAskedFor) {
   EXPECT_EQ(BytesOf(map.attentions[0].tensor), BytesOf(all.attentions[1].tensor));
 }
 
+// One batch with every kind of mask: each sequence follows its own, has its whole length, and is
+// what it is alone.
+TEST_F(EngineTest, EachSequenceOfABatchFollowsItsOwnMask) {
+  constexpr size_t kTokens = 6;
+  const std::vector<uint8_t> ones(kTokens, 1), first_only = {1, 0, 0, 0, 0, 0};
+  std::vector<uint8_t> not_four_to_zero(kTokens * kTokens, 1),
+      row_one_sees_nothing(kTokens * kTokens, 1);
+  not_four_to_zero[4 * kTokens] = 0;
+  std::fill_n(row_one_sees_nothing.begin() + kTokens, kTokens, uint8_t{0});
+  const Sequence plain = RandomSequence(kTokens);
+  std::vector<Sequence> sequences(6, plain);
+  sequences[1].mask.keys = ones;
+  sequences[2].mask.keys = first_only;
+  sequences[3].mask.pairs = not_four_to_zero;
+  sequences[4].mask.pairs = row_one_sees_nothing;
+  sequences[5].mask.causal = true;
+  OutputSpec outputs = HiddenAndPooled();
+  outputs.attentions = AttentionSpec{.layers = {0}};
+
+  const auto worker = NewWorker(*engine_);
+  const Answer batch = Ask(*engine_, *worker, {.sequences = sequences, .outputs = outputs});
+  ASSERT_THAT(batch.last_hidden_state.shape, ::testing::ElementsAre(6 * kTokens, 384));
+  const std::vector<std::byte> hidden = BytesOf(batch.last_hidden_state);
+  const size_t bytes = hidden.size() / sequences.size();
+  auto rows = [&](size_t i) { return std::span(hidden).subspan(i * bytes, bytes); };
+  for (size_t i = 0; i < sequences.size(); ++i) {
+    const Answer alone = Ask(*engine_, *worker, {.sequences = {sequences[i]}, .outputs = outputs});
+    EXPECT_TRUE(std::ranges::equal(rows(i), BytesOf(alone.last_hidden_state))) << i;
+    EXPECT_EQ(BytesOf(batch.attentions[i].tensor), BytesOf(alone.attentions[0].tensor)) << i;
+  }
+  EXPECT_TRUE(std::ranges::equal(rows(0), rows(1))) << "all ones is no mask";
+  for (size_t i = 2; i < sequences.size(); ++i) {
+    EXPECT_FALSE(std::ranges::equal(rows(0), rows(i))) << "mask " << i << " changes nothing";
+  }
+  // Hiding token 0 from token 4 leaves every other row of the first block's maps as it was.
+  const auto unmasked = Floats(batch.attentions[0].tensor),
+             masked = Floats(batch.attentions[3].tensor);
+  for (size_t row = 0; row < 12 * kTokens; ++row) {
+    const bool same = std::ranges::equal(unmasked.subspan(row * kTokens, kTokens),
+                                         masked.subspan(row * kTokens, kTokens));
+    EXPECT_EQ(same, row % kTokens != 4) << row;
+    if (row % kTokens == 4) {
+      EXPECT_EQ(masked[row * kTokens], 0.0f);
+    }
+  }
+}
+
 // The middle batch must leave nothing behind in the buffers that the others use.
 TEST_F(EngineTest, SmallerBatchInBetweenLeavesNothingBehind) {
   const auto worker = NewWorker(*engine_);
@@ -201,8 +249,7 @@ TEST_F(EngineTest, WeightsFileMayBeTruncatedAndOverwrittenWhileServing) {
   EXPECT_EQ(BytesOf(Ask(*engine, *worker, request).last_hidden_state), before);
 }
 
-// ---- Pooling
-// ----------------------------------------------------------------------------------------
+// ---- Pooling ------------------------------------------------------------------------------------
 
 TEST_F(EngineTest, PoolsWithoutNeighboursOrHiddenTokens) {
   Sequence sequence = RandomSequence(4);
@@ -232,8 +279,7 @@ TEST_F(EngineTest, PoolsWithoutNeighboursOrHiddenTokens) {
   EXPECT_NEAR(norm, 1, 1e-6);
 }
 
-// ---- Only what was asked for
-// ------------------------------------------------------------------------
+// ---- Only what was asked for --------------------------------------------------------------------
 
 // Work of one batch, as counted by the operations.
 ops::OpCounts CountsOf(const Engine& engine, Worker& worker, const Request& request) {
@@ -279,8 +325,7 @@ TEST_F(EngineTest, BlocksAboveTheHighestOneAskedForAreNotRun) {
       << "a map needs the projection of its block and nothing behind it";
 }
 
-// ---- Bad numbers
-// ------------------------------------------------------------------------------------
+// ---- Bad numbers --------------------------------------------------------------------------------
 
 TEST(EngineNumbersTest, NonFiniteResultFailsItsOwnSequenceAlone) {
   const TempFolder folder;
@@ -316,6 +361,24 @@ TEST(EngineNumbersTest, NonFiniteResultFailsItsOwnSequenceAlone) {
     EXPECT_THAT(neighbour_status, IsOk());
     EXPECT_EQ(neighbour, std::get<2>(run(clean, outputs)));
   }
+}
+
+// ReLU would turn the NaN that such a weight makes into a plausible number.
+TEST(EngineNumbersTest, NonFiniteWeightIsRefusedByName) {
+  const TempFolder folder;
+  WriteRandomBert(kSmallBert, folder);
+  auto file = SafetensorsFile::Open(folder.Path("model.safetensors"));
+  ASSERT_THAT(file, IsOk());
+  const std::string name = "encoder.layer.1.intermediate.dense.weight";
+  ASSERT_NE(file->Find(name), nullptr);
+  auto text = ReadTextFile(folder.Path("model.safetensors"), uint64_t{1} << 30);
+  ASSERT_THAT(text, IsOk());
+  const float infinity = std::numeric_limits<float>::infinity();
+  std::memcpy(text->data() + file->Find(name)->begin + 7 * 4, &infinity, 4);
+  folder.Write("model.safetensors", *text);
+  EXPECT_THAT(Engine::Load({.model_dir = folder.path()}),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr(name + "\": element 7 is inf; expected finite numbers")));
 }
 
 TEST_F(EngineTest, NarrowTypesAreTheRoundedFp32) {

@@ -3,6 +3,7 @@
 // one batch.
 #include <cmath>
 #include <filesystem>
+#include <limits>
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -44,8 +45,8 @@ class Comparison {
   void Compare(std::span<const float> got, const GoldenTensor& expected, const std::string& where) {
     ASSERT_EQ(got.size(), expected.values.size()) << where;
     for (size_t i = 0; i < got.size(); ++i) {
-      const double difference = std::abs(static_cast<double>(got[i]) - expected.values[i]);
-      // Not the other way round: a NaN must count as the worst.
+      double difference = std::abs(static_cast<double>(got[i]) - expected.values[i]);
+      if (std::isnan(difference)) difference = std::numeric_limits<double>::infinity();
       if (difference <= worst_) continue;
       worst_ = difference;
       where_ =
@@ -154,8 +155,7 @@ TEST_P(ParityTest, EqualsPyTorchHoweverTheModelIsSaved) {
 INSTANTIATE_TEST_SUITE_P(Goldens, ParityTest, ::testing::ValuesIn(GoldenNames()),
                          [](const auto& instance) { return instance.param; });
 
-// ---- The test of the test: deliberate mistakes must not pass
-// ------------------------------------------
+// ---- The test of the test: deliberate mistakes must not pass ------------------------------------
 
 class MutationTest : public ::testing::TestWithParam<std::string> {
  protected:
@@ -220,8 +220,7 @@ INSTANTIATE_TEST_SUITE_P(Goldens, MutationTest,
                                            "torch_pre_gelu", "bert"),
                          [](const auto& instance) { return instance.param; });
 
-// ---- Custom specs
-// -----------------------------------------------------------------------------------
+// ---- Custom specs -------------------------------------------------------------------------------
 
 // A founding model written out as a custom spec is the same model, to the bit.
 TEST(CustomModelTest, GivesTheBitsOfTheFamilyItDescribes) {

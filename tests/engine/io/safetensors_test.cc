@@ -72,8 +72,7 @@ std::string LengthPrefix(uint64_t length) { return BytesOf(std::vector<uint64_t>
 
 const std::vector<float> kValues = {1.0f, -2.5f, 0.0f, 1024.0f, -0.0f, 0.25f};
 
-// ---- What is legal
-// ---------------------------------------------------------------------------------
+// ---- What is legal ------------------------------------------------------------------------------
 
 TEST_F(SafetensorsFileTest, ReadsEveryFloatTypeExactlyAndMixed) {
   const auto file = Open(Safetensors(
@@ -184,8 +183,7 @@ TEST_F(SafetensorsFileTest, RefusesToReadIntoTheWrongRoom) {
                        AllOf(HasSubstr("6 elements"), HasSubstr("got 5"))));
 }
 
-// ---- Lengths
-// ---------------------------------------------------------------------------------------
+// ---- Lengths ------------------------------------------------------------------------------------
 
 TEST_F(SafetensorsFileTest, RefusesHeaderLengthsThatCannotBe) {
   const std::string rest(8, ' ');
@@ -227,8 +225,7 @@ TEST_F(SafetensorsFileTest, SaysHowMuchOfACutOffFileIsThere) {
                                    HasSubstr(absl::StrCat("found ", whole.size() + 1))));
 }
 
-// ---- Headers
-// ---------------------------------------------------------------------------------------
+// ---- Headers ------------------------------------------------------------------------------------
 
 TEST_F(SafetensorsFileTest, RefusesWhatIsNotAHeader) {
   ExpectHeaderRefused(" {}", 0, HasSubstr("start with '{'"));
@@ -301,8 +298,7 @@ TEST_F(SafetensorsFileTest, RefusesSizesThatDisagree) {
                       0, AllOf(HasSubstr("\"w\""), HasSubstr("64 bits")));
 }
 
-// ---- Coverage
-// --------------------------------------------------------------------------------------
+// ---- Coverage -----------------------------------------------------------------------------------
 
 TEST_F(SafetensorsFileTest, NamesBothTensorsThatOverlap) {
   ExpectHeaderRefused(R"({"k":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},)"
@@ -328,8 +324,7 @@ TEST_F(SafetensorsFileTest, RefusesDataBeyondTheFile) {
       4, AllOf(HasSubstr("\"w\""), HasSubstr("found")));
 }
 
-// ---- Files that change
-// -----------------------------------------------------------------------------
+// ---- Files that change --------------------------------------------------------------------------
 
 TEST_F(SafetensorsFileTest, KeepsWhatItReadWhenTheFileIsOverwrittenAndTruncated) {
   const auto file = Open(Safetensors({FloatTensor("w", {6}, kValues)}));
@@ -342,8 +337,7 @@ TEST_F(SafetensorsFileTest, KeepsWhatItReadWhenTheFileIsOverwrittenAndTruncated)
               StatusIs(absl::StatusCode::kDataLoss, HasSubstr("become shorter")));
 }
 
-// ---- Random damage
-// ---------------------------------------------------------------------------------
+// ---- Random damage ------------------------------------------------------------------------------
 
 // What an accepted file promises, checked without the reader's own arithmetic.
 void ExpectSound(const SafetensorsFile& file, size_t file_bytes) {

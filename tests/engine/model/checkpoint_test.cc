@@ -183,8 +183,7 @@ TEST_F(CheckpointTest, PrefersTheEncoderWithoutAPrefix) {
   EXPECT_EQ(checkpoint->unused().size(), count);
 }
 
-// ---- Optional parts
-// --------------------------------------------------------------------------------
+// ---- Optional parts -----------------------------------------------------------------------------
 
 TEST_F(CheckpointTest, DropsAPoolerThatIsNotThere) {
   Tensors tensors = Weights(TinyBert());
@@ -232,8 +231,7 @@ TEST_F(CheckpointTest, RefusesAFolderWhoseVectorsNeedTheMissingPooler) {
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("pooler")));
 }
 
-// ---- Shapes and types
-// ------------------------------------------------------------------------------
+// ---- Shapes and types ---------------------------------------------------------------------------
 
 TEST_F(CheckpointTest, ReadsOnlyTheRowsOfAWordTableThatIdsReach) {
   for (const char* dtype : {"F32", "BF16", "F64"}) {
@@ -338,8 +336,7 @@ TEST_F(CheckpointTest, RefusesAFileOfAnotherModel) {
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("faults")));
 }
 
-// ---- Lists and reading
-// -----------------------------------------------------------------------------
+// ---- Lists and reading --------------------------------------------------------------------------
 
 TEST_F(CheckpointTest, ListsWhatIsUsedUnusedAndHarmless) {
   Tensors tensors = Weights(TinyBert());

@@ -46,8 +46,7 @@ void ExpectRefused(const json& config, const Matcher<absl::string_view>& message
                                                         AllOf(HasSubstr("config.json"), message)));
 }
 
-// ---- Any family
-// ------------------------------------------------------------------------------------
+// ---- Any family ---------------------------------------------------------------------------------
 
 TEST(FamiliesTest, NamesModelTypesThatItDoesNotHave) {
   const auto helpful =
@@ -112,8 +111,7 @@ TEST(FamiliesTest, ReportsAllFaultsOfAFileAtOnce) {
             HasSubstr("\n  alibi is true")));
 }
 
-// ---- fused_qkv_attention
-// ---------------------------------------------------------------------------
+// ---- fused_qkv_attention ------------------------------------------------------------------------
 
 TEST(FusedQkvAttentionTest, IsAttentionAloneWithoutTheKeysOfAStack) {
   const EncoderSpec spec = SpecOf(With(TinyAttention(), {{"dropout", 0.1}}));
@@ -186,8 +184,7 @@ TEST(FusedQkvAttentionTest, RefusesHalfAStack) {
                 HasSubstr("input_dim is missing"));
 }
 
-// ---- shared_projection_encoder, token_encoder
-// ------------------------------------------------------
+// ---- shared_projection_encoder, token_encoder ---------------------------------------------------
 
 TEST(SharedProjectionEncoderTest, ScalesByTheEmbedSize) {
   const EncoderSpec spec = SpecOf(TinySharedProjection());
@@ -218,8 +215,7 @@ TEST(TokenEncoderTest, ScalesByTheHeadAndGivesLogits) {
   EXPECT_EQ(spec.logits[0], (Step{.names = {"fc.weight", "fc.bias"}, .out = 7}));
 }
 
-// ---- torch_transformer_encoder
-// ---------------------------------------------------------------------
+// ---- torch_transformer_encoder ------------------------------------------------------------------
 
 TEST(TorchTransformerEncoderTest, HasTheDefaultsOfTorch) {
   const EncoderSpec spec = SpecOf({{"model_type", "torch_transformer_encoder"},
@@ -250,8 +246,7 @@ TEST(TorchTransformerEncoderTest, ReadsItsSwitches) {
                 HasSubstr("layer_norm_eps is 0"));
 }
 
-// ---- bert
-// ------------------------------------------------------------------------------------------
+// ---- bert ---------------------------------------------------------------------------------------
 
 TEST(BertTest, HasTheDefaultsOfTheLibrary) {
   const EncoderSpec spec = SpecOf({{"model_type", "bert"}});

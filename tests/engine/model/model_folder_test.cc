@@ -71,8 +71,7 @@ class ModelFolderTest : public ::testing::Test {
   TempFolder folder_;
 };
 
-// ---- Plain folders
-// ---------------------------------------------------------------------------------
+// ---- Plain folders ------------------------------------------------------------------------------
 
 TEST_F(ModelFolderTest, OpensAPlainFolder) {
   WriteBert();
@@ -130,8 +129,7 @@ TEST_F(ModelFolderTest, RefusesConfigurationsOfAbsurdSizes) {
   ExpectRefused(AllOf(HasSubstr("config.json has 8589934592 bytes"), HasSubstr("16777216")));
 }
 
-// ---- sentence-transformers folders
-// -----------------------------------------------------------------
+// ---- sentence-transformers folders --------------------------------------------------------------
 
 TEST_F(ModelFolderTest, TakesPoolingAndNormalizationFromTheModules) {
   for (const auto& [mode, pooling] : {std::pair{"pooling_mode_cls_token", Pooling::kCls},

@@ -181,8 +181,7 @@ TEST(SpecJsonTest, RefusesListsAndObjectsOfOtherKinds) {
   }
 }
 
-// ---- The founding models, written by hand
-// ----------------------------------------------------------
+// ---- The founding models, written by hand -------------------------------------------------------
 
 // Each must be the very spec that its family makes, but for its name.
 void ExpectSameSpec(const json& custom, const json& config) {

@@ -4,9 +4,11 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <cstdint>
 #include <cstring>
+#include <fstream>
 #include <limits>
 #include <string>
 #include <utility>
@@ -69,6 +71,27 @@ TEST(BufferTest, RefusesSizesTheMachineCannotHold) {
                 StatusIs(absl::StatusCode::kResourceExhausted,
                          AllOf(HasSubstr("attention map"), HasSubstr(std::to_string(bytes)))));
   }
+}
+
+// Bytes of this process that are in memory.
+size_t ResidentBytes() {
+  std::ifstream statm("/proc/self/statm");
+  size_t all = 0, resident = 0;
+  statm >> all >> resident;
+  return resident * static_cast<size_t>(sysconf(_SC_PAGE_SIZE));
+}
+
+TEST(BufferTest, ZeroedMemoryIsTakenOnlyAsItIsWritten) {
+  const size_t before = ResidentBytes();
+  constexpr size_t kBytes = size_t{256} << 20;
+  auto buffer = Buffer::AllocateZeroed(kBytes, "test");
+  ASSERT_TRUE(buffer.ok()) << buffer.status();
+  EXPECT_EQ(buffer->size(), kBytes);
+  EXPECT_LT(ResidentBytes(), before + (size_t{16} << 20));
+  EXPECT_EQ(buffer->bytes()[kBytes - 1], std::byte{0});
+  auto small = Buffer::AllocateZeroed(100, "test");
+  ASSERT_TRUE(small.ok()) << small.status();
+  EXPECT_THAT(small->bytes(), ::testing::Each(std::byte{0}));
 }
 
 }  // namespace

@@ -1,0 +1,178 @@
+#include "tests/engine/reference_encoder.h"
+
+#include <cmath>
+#include <cstring>
+
+#include "absl/log/check.h"
+#include "engine/model/tensor_list.h"
+#include "tests/engine/ops/reference_ops.h"
+
+namespace encoderd::reference {
+namespace {
+
+using Floats = std::vector<float>;
+
+class Runner {
+ public:
+  Runner(const EncoderSpec& spec, const Checkpoint& checkpoint, const Sequence& sequence)
+      : spec_(spec), checkpoint_(checkpoint), sequence_(sequence), tokens_(sequence.tokens()) {}
+
+  EncoderResult Run() {
+    EncoderResult result;
+    Floats x = Embed();
+    result.hidden_states.push_back(x);
+    for (int64_t layer = 0; layer < spec_.num_layers; ++layer) {
+      x = Block(x, layer, result);
+      result.hidden_states.push_back(x);
+    }
+    result.last_hidden_state = spec_.final_norm.weight.empty() ? x : Norm(x, spec_.final_norm, 0);
+    const Floats& last = result.last_hidden_state;
+    if (!spec_.logits.empty()) result.logits = Steps(last, spec_.logits, spec_.hidden_size);
+    if (!spec_.pooler.empty()) {
+      result.pooler =
+          Steps({last.begin(), last.begin() + spec_.hidden_size}, spec_.pooler, spec_.hidden_size);
+    }
+    return result;
+  }
+
+ private:
+  Floats Tensor(const std::string& pattern, int64_t layer) const {
+    if (pattern.empty()) return {};
+    auto buffer = checkpoint_.Read(LayerName(pattern, layer));
+    CHECK(buffer.ok()) << buffer.status();
+    return {buffer->floats().begin(), buffer->floats().end()};
+  }
+
+  static Floats Rounded(const std::vector<double>& values) {
+    return {values.begin(), values.end()};
+  }
+
+  Floats Dense(const Floats& src, const TensorNames& names, int64_t layer, int64_t in, int64_t out,
+               Activation activation = Activation::kNone, const Floats& residual = {}) const {
+    return Rounded(Linear(src, Tensor(names.weight, layer), Tensor(names.bias, layer), residual,
+                          activation, in, out));
+  }
+
+  Floats Norm(const Floats& src, const TensorNames& names, int64_t layer) const {
+    const Floats weight = Tensor(names.weight, layer);
+    const Floats bias =
+        names.bias.empty() ? Floats(weight.size(), 0.0f) : Tensor(names.bias, layer);
+    return Rounded(LayerNorm(src, weight, bias, spec_.norm_eps));
+  }
+
+  Floats Steps(Floats x, const std::vector<Step>& steps, int64_t width) const {
+    for (const Step& step : steps) {
+      if (step.kind == Step::Kind::kNorm) {
+        x = Norm(x, step.names, 0);
+        for (float& value : x) value = static_cast<float>(Activate(step.activation, value));
+      } else {
+        x = Dense(x, step.names, 0, width, step.out, step.activation);
+        width = step.out;
+      }
+    }
+    return x;
+  }
+
+  Floats Embed() const {
+    Floats x;
+    if (sequence_.inputs_embeds.has_value()) {
+      x.resize(sequence_.inputs_embeds->data.size() / sizeof(float));
+      std::memcpy(x.data(), sequence_.inputs_embeds->data.data(),
+                  sequence_.inputs_embeds->data.size());
+    } else {
+      const Floats words = Tensor(spec_.word_embedding.weight, 0);
+      for (const int32_t id : sequence_.input_ids) {
+        x.insert(x.end(), words.begin() + id * spec_.hidden_size,
+                 words.begin() + (id + 1) * spec_.hidden_size);
+      }
+    }
+    x = Steps(x, spec_.input_steps, spec_.input_size());
+    const int64_t width = spec_.embedding_size();
+    const Floats types = Tensor(spec_.type_embedding.weight, 0);
+    const Floats positions = Tensor(spec_.position_embedding.weight, 0);
+    for (int64_t token = 0; token < tokens_; ++token) {
+      const auto at = static_cast<size_t>(token);
+      const int64_t type = sequence_.token_type_ids.empty() ? 0 : sequence_.token_type_ids[at];
+      const int64_t position = sequence_.position_ids.empty() ? token : sequence_.position_ids[at];
+      for (int64_t i = 0; i < width; ++i) {
+        float& value = x[static_cast<size_t>(token * width + i)];
+        if (!types.empty()) value += types[static_cast<size_t>(type * width + i)];
+        if (!positions.empty()) value += positions[static_cast<size_t>(position * width + i)];
+        if (spec_.positions == PositionKind::kSinusoidal) {
+          const double angle =
+              static_cast<double>(position) /
+              std::pow(10000.0, static_cast<double>(i - i % 2) / static_cast<double>(width));
+          value += static_cast<float>(i % 2 == 0 ? std::sin(angle) : std::cos(angle));
+        }
+      }
+    }
+    return spec_.embedding_norm.weight.empty() ? x : Norm(x, spec_.embedding_norm, 0);
+  }
+
+  // [S, 3 · hidden]: all of q, all of k, all of v, whatever the checkpoint's layout.
+  Floats Qkv(const Floats& x, int64_t layer) const {
+    const int64_t h = spec_.hidden_size, d = spec_.head_dim(), in = spec_.hidden_width(layer);
+    const bool shared = spec_.qkv == QkvLayout::kSharedByHeads;
+    Floats qkv(static_cast<size_t>(tokens_ * 3 * h));
+    auto put = [&](int64_t token, int64_t column, float value) {
+      qkv[static_cast<size_t>(token * 3 * h + column)] = value;
+    };
+    if (spec_.qkv == QkvLayout::kFused || spec_.qkv == QkvLayout::kFusedByHead) {
+      const Floats fused = Dense(x, spec_.fused_qkv, layer, in, 3 * h);
+      for (int64_t token = 0; token < tokens_; ++token) {
+        for (int64_t c = 0; c < 3 * h; ++c) {
+          const int64_t head = c / (3 * d), part = c % (3 * d) / d;
+          const int64_t column = spec_.qkv == QkvLayout::kFused ? c : part * h + head * d + c % d;
+          put(token, column, fused[static_cast<size_t>(token * 3 * h + c)]);
+        }
+      }
+      return qkv;
+    }
+    int64_t part = 0;
+    for (const TensorNames* names : {&spec_.query, &spec_.key, &spec_.value}) {
+      const Floats rows = shared ? Dense(x, *names, layer, d, d) : Dense(x, *names, layer, in, h);
+      for (int64_t i = 0; i < tokens_ * h; ++i)
+        put(i / h, part * h + i % h, rows[static_cast<size_t>(i)]);
+      ++part;
+    }
+    return qkv;
+  }
+
+  Floats Block(const Floats& x, int64_t layer, EncoderResult& result) const {
+    const int64_t h = spec_.hidden_size, d = spec_.head_dim();
+    const bool pre = spec_.norm == NormPlacement::kPre, post = spec_.norm == NormPlacement::kPost;
+    const ops::AttentionOptions options = {.heads = spec_.num_heads,
+                                           .head_dim = d,
+                                           .strides = {.row_stride = 3 * h,
+                                                       .head_stride = d,
+                                                       .q_offset = 0,
+                                                       .k_offset = h,
+                                                       .v_offset = 2 * h},
+                                           .scale = static_cast<float>(spec_.score_scale)};
+    AttentionResult attention = Attention(
+        options, Qkv(pre ? Norm(x, spec_.norm1, layer) : x, layer), tokens_, sequence_.mask);
+    result.maps.push_back(std::move(attention.map));
+    Floats a = Dense(Rounded(attention.context), spec_.attention_output, layer, h, h,
+                     Activation::kNone, spec_.residual ? x : Floats());
+    if (post) a = Norm(a, spec_.norm1, layer);
+    if (spec_.ffn_size == 0) return a;
+    const Floats inner = Dense(pre ? Norm(a, spec_.norm2, layer) : a, spec_.ffn_in, layer, h,
+                               spec_.ffn_size, spec_.activation);
+    const Floats out = Dense(inner, spec_.ffn_out, layer, spec_.ffn_size, h, Activation::kNone, a);
+    return post ? Norm(out, spec_.norm2, layer) : out;
+  }
+
+  const EncoderSpec& spec_;
+  const Checkpoint& checkpoint_;
+  const Sequence& sequence_;
+  const int64_t tokens_;
+};
+
+}  // namespace
+
+EncoderResult RunEncoder(const EncoderSpec& spec, const Checkpoint& checkpoint,
+                         const Sequence& sequence) {
+  return Runner(spec, checkpoint, sequence).Run();
+}
+
+}  // namespace encoderd::reference
