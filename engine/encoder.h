@@ -1,16 +1,15 @@
 // encoder.h — the forward pass: from the sequences of a batch to their answers.
 //
-// Role:  one Encoder belongs to one worker thread. It reads the spec and the shared weights, owns
-// the scratch memory, and never
-//        asks for a family's name.
+// Role: one Encoder belongs to one worker thread. It reads the spec and the shared weights, owns
+//       the scratch memory, and never asks for a family's name.
 //
 // The sequences of a batch lie end to end, [tokens, hidden], and no token is padded to anything.
 // They are sorted by how far they must run, so that a sequence which has all it asked for falls off
 // the end and later blocks run on fewer rows:
 //
-//   Embed ─▶ hidden state 0 ─▶ block 0 ─▶ hidden state 1 ─▶ … ─▶ final norm ─▶ last hidden state,
-//   pooled vectors, logits
-//                                └▶ attention maps
+//   Embed ─▶ hidden state 0 ─▶ block 0 ─▶ hidden state 1 ─▶ block 1 ─▶ … ─▶ final norm ─┐
+//                                 └▶ map 0                    └▶ map 1                  │
+//                                       last hidden state, pooled vectors, logits ◀─────┘
 #pragma once
 
 #include <cstdint>

@@ -1,7 +1,7 @@
 // engine.h — one loaded encoder and the workers that run it.
 //
-// Role:  everything the server knows of the mathematics. Knows nothing of gRPC, queues, clocks or
-// flags.
+// Role: everything the server knows of the mathematics. Knows nothing of gRPC, queues, clocks or
+//       flags.
 //
 //   ASSIGN_OR_RETURN(auto engine, Engine::Load({.model_dir = "/models/minilm"}));
 //   auto checked = Validate(engine->spec(), limits, request);            // → Plan or Violations
@@ -80,9 +80,8 @@ class Engine {
  public:
   virtual ~Engine() = default;
 
-  // Reads the folder, packs the weights, builds and checks the kernels.
-  // Errors: kInvalidArgument or kNotFound with one line that says what is wrong with the folder and
-  // where.
+  // Reads the folder, packs the weights, builds and checks the kernels. Errors: kInvalidArgument or
+  // kNotFound with one line that says what is wrong with the folder and where.
   static absl::StatusOr<std::unique_ptr<Engine>> Load(const EngineOptions& options);
 
   virtual const EncoderSpec& spec() const = 0;

@@ -1,10 +1,8 @@
 // outputs.h — from rows of fp32 activations to the tensors of an answer.
 //
-// Role: called by the forward pass at every layer boundary. Each function writes the rows of one
-// sequence and returns whether
-//       all that it wrote is finite and within the answer's type.
-// Source of the pooling rules: sentence-transformers 3, models/Pooling.py and Normalize.py;
-// BertPooler of transformers 4.
+// Role:   called by the forward pass at every layer boundary. Each function writes the rows of one
+//         sequence and returns whether all that it wrote is finite and within the answer's type.
+// Source: sentence-transformers 3, models/Pooling.py and Normalize.py; BertPooler of transformers 4.
 #pragma once
 
 #include <cstdint>

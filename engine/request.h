@@ -2,9 +2,8 @@
 // protobuf.
 //
 // Role:   built by the server from the wire (or by a program that uses the engine directly),
-// checked by validation.h, run by
-//         engine.h. Field names are those of proto/encoderd/v1/encoder.proto, so that violations
-//         name what the caller wrote.
+//         checked by validation.h, run by engine.h. Field names are those of
+//         proto/encoderd/v1/encoder.proto, so that violations name what the caller wrote.
 // Shapes: S = tokens of one sequence; slowest axis first.
 #pragma once
 

@@ -1,11 +1,11 @@
 // validation.h — every check of a request against the model and the limits, before anything is
 // queued or computed.
 //
-// Role:    the one gate between untrusted bytes and the engine; pure functions on plain data, no
-// allocation beyond the answer's
-//          bookkeeping, and time linear in the request's own bytes whatever its claims.
-// Errors:  all violations of a call are found, the first 16 are kept in full. Nothing is clamped or
-// defaulted silently.
+// Role:   the one gate between untrusted bytes and the engine; pure functions on plain data, no
+//         allocation beyond the answer's bookkeeping, and time linear in the request's own bytes
+//         whatever its claims.
+// Errors: all violations of a call are found, the first 16 are kept in full. Nothing is clamped or
+//         defaulted silently.
 #pragma once
 
 #include <cstdint>

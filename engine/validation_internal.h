@@ -35,14 +35,14 @@ class Faults {
   Violations violations_;
 };
 
-// Checks sequences[index] except for what concerns the call as a whole. Returns S, its tokens, or
-// 0 when the sequence does not say so in a way that can be believed.
+// Checks sequences[index] except for what concerns the call as a whole. Returns S, its tokens, or 0
+// when the sequence does not say so in a way that can be believed.
 int64_t CheckSequence(const EncoderSpec& spec, const RequestLimits& limits, const Request& request,
                       size_t index, Faults& faults);
 
-// Fills in the outputs of the plan, the blocks to run and the size of the answer.
-// REQUIRES: plan.token_offsets and plan.pooled_offsets are filled in; a sequence whose length is
-// not known has no tokens there.
+// Fills in the outputs of the plan, the blocks to run and the size of the answer. REQUIRES:
+// plan.token_offsets and plan.pooled_offsets are filled in; a sequence whose length is not known
+// has no tokens there.
 void ResolveOutputs(const EncoderSpec& spec, const RequestLimits& limits, const OutputSpec& outputs,
                     Faults& faults, Plan& plan);
 

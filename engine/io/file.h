@@ -2,9 +2,8 @@
 // were missing.
 //
 // Role: under every reader of a model folder. Files are read with pread and never mapped, so one
-// that is
-//       truncated or replaced while the server runs can neither kill it nor change what it has
-//       loaded.
+//       that is truncated or replaced while the server runs can neither kill it nor change what it
+//       has loaded.
 #pragma once
 
 #include <cstddef>

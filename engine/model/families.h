@@ -2,8 +2,8 @@
 //
 // Role: a family is data. Its function reads the configuration's keys into an EncoderSpec and names
 //       the tensors as the family's checkpoints do; nothing behind it asks which family it was. To
-//       add one, write its file, declare its function here and give it a line in families.cc.
-//       Keys, defaults and names of each: README.md.
+//       add one, write its file, declare its function here and give it a line in families.cc. Keys,
+//       defaults and names of each: README.md.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -13,8 +13,8 @@
 
 namespace encoderd {
 
-// The spec of the family that config["model_type"] names, valid by ValidateSpec.
-// Errors: kInvalidArgument, beginning with "config.json", with one line for each key whose value is
+// The spec of the family that config["model_type"] names, valid by ValidateSpec. Errors:
+// kInvalidArgument, beginning with "config.json", with one line for each key whose value is
 // missing, impossible, unknown or not supported; for another model type, what there is.
 absl::StatusOr<EncoderSpec> SpecFromConfig(const nlohmann::json& config);
 

@@ -1,10 +1,9 @@
 // spec.h — the declarative description of one transformer encoder.
 //
-// Role:   the only thing the forward pass knows about a model. A family (fused_qkv_attention, bert,
-// …) is a function that reads
-//         its config.json into an EncoderSpec and names its tensors; `custom` is this structure
-//         itself, written as JSON.
-// Maths:  Vaswani et al. 2017 (post-norm blocks), Xiong et al. 2020 (pre-norm blocks).
+// Role:  the only thing the forward pass knows about a model. A family (fused_qkv_attention, bert,
+//        …) is a function that reads its config.json into an EncoderSpec and names its tensors;
+//        `custom` is this structure itself, written as JSON.
+// Maths: Vaswani et al. 2017 (post-norm blocks), Xiong et al. 2020 (pre-norm blocks).
 //
 // One block, with x [tokens, hidden]:
 //   post-norm:  a = x + Attention(x);        x = Norm1(a);   x = Norm2(x + FFN(x))

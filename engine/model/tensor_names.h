@@ -33,8 +33,8 @@ class TensorNameFinder {
   TensorNameFinder(const SafetensorsFile& file, const std::vector<SuffixAlias>& aliases);
 
   // The prefixes under which the file has every required tensor: none if that fits, else the only
-  // ones that do. When none do, those that fit best, to report what is missing under them.
-  // Errors: kInvalidArgument when several fit, naming them.
+  // ones that do. When none do, those that fit best, to report what is missing under them. Errors:
+  // kInvalidArgument when several fit, naming them.
   absl::StatusOr<NamePrefixes> FindPrefixes(const std::vector<ExpectedTensor>& expected) const;
 
   // The file's tensors that are `name`, in any spelling: one when all is well.

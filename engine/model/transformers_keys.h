@@ -21,8 +21,8 @@ inline constexpr NamedValue<Activation> kTransformersActivations[] = {
     {"swish", Activation::kSilu},
 };
 
-// Keys that change no tensor of an encoder's inference: names, versions, dropout, training,
-// heads for tasks, text generation, special tokens, output formats.
+// Keys that change no tensor of an encoder's inference: names, versions, dropout, training, heads
+// for tasks, text generation, special tokens, output formats.
 inline constexpr std::string_view kTransformersHarmlessKeys[] = {
     // Where the model comes from, and the software it was saved with.
     "_name_or_path", "name_or_path", "architectures", "transformers_version", "_commit_hash",

@@ -1,11 +1,11 @@
 // attention.h — softmax(q·kᵀ · scale) · v for one sequence, head by head, with every mask part and
 // with attention maps on demand.
 //
-// Source:  Vaswani et al. 2017, 3.2; the matrix products are oneDNN 3.7 brgemm micro-kernels,
-// softmax is ours (softmax.h). Memory:  works in blocks of kQueryBlock query rows, so scratch grows
-// with S and never with S². Bits:    a sequence is computed alone, whatever else is in its batch;
-// maps are copied from what is computed anyway. So nothing
-//          here depends on the neighbours or on what was asked for.
+// Source: Vaswani et al. 2017, 3.2; the matrix products are oneDNN 3.7 brgemm micro-kernels,
+//         softmax is ours (softmax.h).
+// Memory: works in blocks of kQueryBlock query rows, so scratch grows with S and never with S².
+// Bits:   a sequence is computed alone, whatever else is in its batch; maps are copied from what is
+//         computed anyway. So nothing here depends on the neighbours or on what was asked for.
 // A row that may see no key attends evenly to all keys of its sequence.
 #pragma once
 
@@ -68,8 +68,8 @@ class Attention {
   // Scratch that Run needs for sequences of up to `tokens` tokens.
   size_t scratch_bytes(int64_t tokens) const;
 
-  // Returns whether every score was finite; where not, the rows concerned are NaN.
-  // scratch: 64-byte aligned.
+  // Returns whether every score was finite; where not, the rows concerned are NaN. scratch: 64-byte
+  // aligned.
   bool Run(const AttentionArgs& args, std::span<std::byte> scratch) const;
 
  private:

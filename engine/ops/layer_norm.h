@@ -1,8 +1,7 @@
 // layer_norm.h — dst = activation((src - mean) / √(variance + eps) · weight + bias), per row.
 //
 // Source: torch.nn.LayerNorm (PyTorch 2.6): biased variance, eps inside the root; oneDNN 3.7
-// layer_normalization with scale and
-//         shift.
+//         layer_normalization with scale and shift.
 #pragma once
 
 #include <cstdint>
@@ -26,8 +25,9 @@ struct LayerNormOptions {
 };
 
 // Shapes:  src, dst [rows, width], fp32, dense, with RowBuckets::kPaddingRows rows behind the last;
-// dst may be src. Threads: immutable after Create; Run may be called from several threads at once
-// with different buffers.
+//          dst may be src.
+// Threads: immutable after Create; Run may be called from several threads at once with different
+//          buffers.
 class LayerNorm {
  public:
   static absl::StatusOr<LayerNorm> Create(const LayerNormOptions& options,

@@ -3,9 +3,8 @@
 //
 // Role:   called by the encoder's forward pass; knows nothing of layers or families.
 // Source: torch.nn.Linear (PyTorch 2.6): W is [out, in]. Activations: the eltwise post-ops of
-// oneDNN 3.7; gelu is the erf form.
-//         https://uxlfoundation.github.io/oneDNN: matmul, binary post-op (cheaper than `sum`, which
-//         would need a buffer of its own).
+//         oneDNN 3.7; gelu is the erf form. The
+//         residual is a binary post-op, cheaper than `sum`, which would need a buffer of its own.
 #pragma once
 
 #include <cstdint>
@@ -31,10 +30,10 @@ struct LinearOptions {
 };
 
 // Shapes:  src [rows, in], residual and dst [rows, out]; fp32, row-major, dense, and each with
-// RowBuckets::kPaddingRows rows of
-//          finite or never-read memory behind the last row: the last chunk is rounded up.
+//          RowBuckets::kPaddingRows rows of finite or never-read memory behind the last row: the
+//          last chunk is rounded up.
 // Threads: immutable after Create; Run may be called from several threads at once with different
-// buffers.
+//          buffers.
 class Linear {
  public:
   // Packs the weights into the layout that the largest bucket asks for and builds one primitive per

@@ -2,13 +2,11 @@
 // into them.
 //
 // Why:  a oneDNN primitive has its row count built in. Building one per batch size would cost
-// 0.4–0.9 ms each and grow without
-//       bound; run-time row counts fall off the fast path. So rows go through in chunks of at most
-//       kMaxRows, and the last chunk is rounded up to the next bucket. The extra rows are computed
-//       from whatever lies there and never read.
+//       0.4–0.9 ms each and grow without bound; run-time row counts fall off the fast path. So rows
+//       go through in chunks of at most kMaxRows, and the last chunk is rounded up to the next
+//       bucket. The extra rows are computed from whatever lies there and never read.
 // Bits: a row's result must not depend on its bucket. Where the engine's self-check finds that it
-// does, it uses the single
-//       bucket of fixed blocks, which makes it true by construction.
+//       does, it uses the single bucket of fixed blocks, which makes it true by construction.
 #pragma once
 
 #include <algorithm>

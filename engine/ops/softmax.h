@@ -1,7 +1,7 @@
 // softmax.h — the vector passes of attention between its two matrix products.
 //
 // Role: private to engine/ops; used by attention.cc. Dispatched by Highway to the widest vectors in
-// use.
+//       use.
 #pragma once
 
 #include <cstdint>

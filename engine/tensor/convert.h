@@ -1,8 +1,9 @@
 // convert.h — exact widening to fp32 and correctly rounded narrowing from it.
 //
-// Role: used where bytes become numbers (weight files, input vectors) and numbers become bytes
-// (answers). Source: IEEE 754 binary16, bfloat16 as the upper half of binary32; rounding to
-// nearest, ties to even.
+// Role:   used where bytes become numbers (weight files, input vectors) and numbers become bytes
+//         (answers).
+// Source: IEEE 754 binary16, bfloat16 as the upper half of binary32; rounding to nearest, ties to
+//         even.
 #pragma once
 
 #include <cstddef>

@@ -1,11 +1,11 @@
-// Goal: how near the engine comes to what the machine's matrix multiplication can do, and how many
-// sequences a core encodes. Method: one thread per core on all cores at once, as the server runs.
-// Each round times oneDNN's matmul and then the engine, so
-//         that both see the same machine; a row is the median of the rounds' ratios. Only
-//         operations of real tokens count: matrix products and attention, a multiply-add as 2. The
-//         bits are checked before anything is timed.
+// Goal:   how near the engine comes to what the machine's matrix multiplication can do, and how
+//         many sequences a core encodes.
+// Method: one thread per core on all cores at once, as the server runs. Each round times oneDNN's
+//         matmul and then the engine, so that both see the same machine; a row is the median of the
+//         rounds' ratios. Only operations of real tokens count: matrix products and attention, a
+//         multiply-add as 2. The bits are checked before anything is timed.
 //
-// usage: engine_bench [ROUNDS]        (default 7; a round takes about 0.6 s per row)
+// usage: engine_bench [ROUNDS] (default 7; a round takes about 0.6 s per row)
 #include <algorithm>
 #include <barrier>
 #include <chrono>

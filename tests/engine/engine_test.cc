@@ -1,6 +1,7 @@
-// Goal: the answer for a sequence depends on that sequence and on nothing else; only what was asked
-// for is computed; bad weights are reported where they are. Method: a small BERT with the row
-// widths of a real one, so that the real kernels run; bits compared, not tolerances.
+// Goal:   the answer for a sequence depends on that sequence and on nothing else; only what was
+//         asked for is computed; bad weights are reported where they are.
+// Method: a small BERT with the row widths of a real one, so that the real kernels run; bits
+//         compared, not tolerances.
 #include "engine/engine.h"
 
 #include <algorithm>

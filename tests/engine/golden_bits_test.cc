@@ -1,6 +1,6 @@
-// Goal: the bits of an answer change only on purpose. Callers keep the numerics id as a cache key,
-// so a change that moves a bit must
-//       raise kNumericsRevision in engine/engine.cc, and then the digests here.
+// Goal:   the bits of an answer change only on purpose. Callers keep the numerics id as a cache
+//         key, so a change that moves a bit must raise kNumericsRevision in engine/engine.cc, and
+//         then the digests here.
 // Method: digests of all outputs of three goldens, per instruction set.
 #include <string>
 

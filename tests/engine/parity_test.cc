@@ -1,6 +1,6 @@
-// Goal: every model gives what PyTorch gives: each hidden state, attention map, logit and pooled
-// vector, with every mask part. Method: the goldens of tests/goldens, all sequences of a case in
-// one batch.
+// Goal:   every model gives what PyTorch gives: each hidden state, attention map, logit and pooled
+//         vector, with every mask part.
+// Method: the goldens of tests/goldens, all sequences of a case in one batch.
 #include <cmath>
 #include <filesystem>
 #include <limits>

@@ -2,7 +2,7 @@
 // which there is no other.
 //
 // Role: tests alone. Runs the operations of reference_ops.h one after the other on one sequence,
-// rounding to fp32 in between.
+//       rounding to fp32 in between.
 #pragma once
 
 #include <vector>

@@ -1,6 +1,7 @@
-// Goal: every spec that is accepted runs, and gives what it says, also where no family has that
-// combination. Method: random specs and weights, written as custom models; the judge is the plain
-// encoder of reference_encoder.h.
+// Goal:   every spec that is accepted runs, and gives what it says, also where no family has that
+//         combination.
+// Method: random specs and weights, written as custom models; the judge is the plain encoder of
+//         reference_encoder.h.
 #include <cmath>
 #include <random>
 #include <string>

@@ -1,5 +1,6 @@
-// Goal: every fault of a request is found before any work, named by field, index, value and limit,
-// whatever its sizes claim; a faultless request becomes a plan with nothing left open.
+// Goal:   every fault of a request is found before any work, named by field, index, value and
+//         limit, whatever its sizes claim; a faultless request becomes a plan with nothing left
+//         open.
 // Method: tables of one faultless request and what is changed in it; no engine.
 #include "engine/validation.h"
 

@@ -1,6 +1,5 @@
-// Goal: what comes over the wire is what the engine computes, to the bit, under concurrent mixed
-// calls; and the bundled model does what
-//       it was trained for.
+// Goal:   what comes over the wire is what the engine computes, to the bit, under concurrent mixed
+//         calls; and the bundled model does what it was trained for.
 // Method: a whole server in this process with real models on two workers.
 #include <gmock/gmock.h>
 #include <grpcpp/client_context.h>

@@ -1,6 +1,5 @@
 // Goal:   every tensor that the spec needs is found whatever wrapped or respelled it, with the
-// right
-//         bytes; a file that does not fit is refused with every fault in one report.
+//         right bytes; a file that does not fit is refused with every fault in one report.
 // Method: tiny weights of each family, renamed, reshaped, cut and extended.
 #include "engine/model/checkpoint.h"
 

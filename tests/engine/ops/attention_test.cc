@@ -1,6 +1,6 @@
-// Goal: attention equals its plain twin for every length, layout and mask part; hidden keys weigh
-// exactly nothing; maps and contexts do not depend on one another. Method: random q, k, v; the rows
-// behind a sequence hold NaN, so that reading them shows.
+// Goal:   attention equals its plain twin for every length, layout and mask part; hidden keys weigh
+//         exactly nothing; maps and contexts do not depend on one another.
+// Method: random q, k, v; the rows behind a sequence hold NaN, so that reading them shows.
 #include "engine/ops/attention.h"
 
 #include <cmath>

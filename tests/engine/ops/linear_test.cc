@@ -1,6 +1,6 @@
-// Goal: Linear equals its plain twin for every row count, size and activation, and a row's bits do
-// not depend on the others. Method: random matrices; tolerance from the magnitudes that were
-// summed.
+// Goal:   Linear equals its plain twin for every row count, size and activation, and a row's bits
+//         do not depend on the others.
+// Method: random matrices; tolerance from the magnitudes that were summed.
 #include "engine/ops/linear.h"
 
 #include <cmath>

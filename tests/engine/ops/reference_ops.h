@@ -2,7 +2,7 @@
 // of the fast ones.
 //
 // Role: used by tests alone and never optimised. Every function also returns or takes what a
-// tolerance is derived from.
+//       tolerance is derived from.
 #pragma once
 
 #include <cstdint>
