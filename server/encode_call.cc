@@ -224,13 +224,14 @@ class EncodeCall final : public EngineCall,
   // The caller's deadline, which gRPC watches, or the default one, which we watch.
   void SetDeadline() {
     if (has_deadline_) {
-      info_.deadline = arrival_ + (absl::FromChrono(context_.deadline()) - absl::Now());
+      // Both clocks are read now: the call may have taken long to get here.
+      info_.deadline =
+          service_.clock.Now() + (absl::FromChrono(context_.deadline()) - absl::Now());
       return;
     }
     info_.deadline = arrival_ + service_.options.default_deadline;
     alarm_.emplace();
-    alarm_->Set(std::chrono::system_clock::now() +
-                    absl::ToChronoNanoseconds(service_.options.default_deadline),
+    alarm_->Set(absl::ToChronoTime(absl::Now() + (info_.deadline - service_.clock.Now())),
                 [call = weak_from_this()](bool fired) {
                   const auto self = call.lock();
                   if (fired && self != nullptr) {

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "tests/integration/test_server.h"
 
 namespace encoderd {
@@ -591,6 +592,18 @@ TEST(DeadlineTest, EndsAWaitingCallAndItIsNotRun) {
   EXPECT_TRUE(running.status().ok());
   EXPECT_TRUE(server.server().Drain());
   EXPECT_EQ(server.engine().sequences_run(), run_before + 1);
+}
+
+// A deadline is a point in time: a call that took more than half of its time to be admitted still
+// has the rest of it.
+TEST(DeadlineTest, DoesNotComeEarlyForACallThatIsSlowToAdmit) {
+  TestServer server;
+  server.engine().allocation_latch().Close();
+  PendingCall call(server.encoder(), IdsRequest({{1}}), absl::Seconds(3));
+  server.engine().allocation_latch().AwaitWaiting(1);
+  absl::SleepFor(absl::Milliseconds(1700));
+  server.engine().allocation_latch().Open();
+  EXPECT_TRUE(call.status().ok()) << call.status().error_message();
 }
 
 TEST(DeadlineTest, CallsWithoutOneGetTheDefaultAndAreCounted) {

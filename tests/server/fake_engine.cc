@@ -145,6 +145,7 @@ FakeEngine::FakeEngine() {
 }
 
 absl::StatusOr<Answer> FakeEngine::AllocateAnswer(const Request& request, const Plan& plan) const {
+  allocation_latch_.Pass();
   if (memory_ == Memory::kThrows) throw std::bad_alloc();
   if (memory_ == Memory::kExhausted) return absl::ResourceExhaustedError("no memory for it");
   Answer answer;

@@ -52,6 +52,8 @@ class FakeEngine : public Engine {
   }
 
   Latch& latch() const { return latch_; }
+  // Holds AllocateAnswer.
+  Latch& allocation_latch() const { return allocation_latch_; }
   int64_t sequences_run() const { return sequences_run_; }
   // What AllocateAnswer does from now on.
   enum class Memory {
@@ -69,6 +71,7 @@ class FakeEngine : public Engine {
   EncoderSpec spec_;
   EngineInfo info_;
   mutable Latch latch_;
+  mutable Latch allocation_latch_;
   mutable std::atomic<int64_t> sequences_run_ = 0;
   std::atomic<Memory> memory_ = Memory::kPlenty;
 };
