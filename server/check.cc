@@ -5,7 +5,7 @@
 #include "absl/strings/str_join.h"
 #include "engine/model/spec_json.h"
 #include "engine/validation.h"
-#include "server/codec.h"
+#include "server/memory_budget.h"
 #include "server/server.h"
 
 namespace encoderd {
@@ -40,8 +40,7 @@ MemoryNeed MemoryNeedOf(const EngineInfo& info, const Options& options) {
   return {.process = kProcessBytes,
           .weights = info.weights_bytes,
           .scratch = options.workers * info.scratch_bytes_per_worker,
-          .answers = (options.workers + 1) * options.max_response_bytes,
-          .requests = 2 * DecodeLimits().max_request_bytes};
+          .calls = options.max_inflight_bytes};
 }
 
 std::string CheckReport(const Engine& engine, const Options& options) {
@@ -66,11 +65,11 @@ std::string CheckReport(const Engine& engine, const Options& options) {
       Line("scratch per worker", Mebibytes(info.scratch_bytes_per_worker)),
       Line("workers", absl::StrCat(options.workers)),
       Line("largest answer", Mebibytes(options.max_response_bytes)),
-      Line("largest request", Mebibytes(DecodeLimits().max_request_bytes)),
+      Line("largest request", Mebibytes(kMaxRequestBytes)),
       Line("suggested memory request",
            absl::StrCat(Mebibytes(need.Total()), " = process ", Mebibytes(need.process),
-                        " + weights + scratch of all workers + answers ", Mebibytes(need.answers),
-                        " + requests ", Mebibytes(need.requests))));
+                        " + weights + scratch of all workers + calls in flight ",
+                        Mebibytes(need.calls))));
 }
 
 }  // namespace encoderd

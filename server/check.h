@@ -13,11 +13,10 @@ namespace encoderd {
 struct MemoryNeed {
   int64_t process = 0;  // binary, libraries, connections, kernels: measured on an empty server
   int64_t weights = 0;
-  int64_t scratch = 0;   // of all workers
-  int64_t answers = 0;   // one of the ceiling per worker, and one being sent
-  int64_t requests = 0;  // the largest one, as received and as parsed
+  int64_t scratch = 0;  // of all workers
+  int64_t calls = 0;    // the most that all calls together may hold: max_inflight_bytes
 
-  int64_t Total() const { return process + weights + scratch + answers + requests; }
+  int64_t Total() const { return process + weights + scratch + calls; }
 };
 
 // REQUIRES: options.workers is at least 1.

@@ -17,7 +17,9 @@
 #include "engine/request.h"
 #include "engine/validation.h"
 #include "server/batching/batcher.h"
+#include "server/memory_budget.h"
 #include "server/status.h"
+#include "server/wire_scan.h"
 
 namespace encoderd {
 
@@ -35,7 +37,7 @@ struct DecodedRequest {
 
 // What one call may make a parser allocate for.
 struct DecodeLimits {
-  int64_t max_request_bytes = int64_t{64} << 20;
+  int64_t max_request_bytes = kMaxRequestBytes;
   int64_t max_request_sequences = 1024;
   int64_t max_request_tokens = 65536;  // also for every list of the call, over all its sequences
 };

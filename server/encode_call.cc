@@ -16,8 +16,10 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
 #include "server/engine_runner.h"
 #include "server/log.h"
+#include "server/mutex.h"
 
 namespace encoderd {
 namespace {
@@ -71,6 +73,11 @@ class EncodeCall final : public EngineCall,
         peer_(context.peer()),
         arrival_(service.clock.Now()),
         has_deadline_(context.deadline() != std::chrono::system_clock::time_point::max()) {}
+
+  // Whoever of gRPC and the workers lets go last.
+  ~EncodeCall() override {
+    if (held_bytes_ > 0) service_.memory.Give(held_bytes_);
+  }
 
   // Keeps the call until gRPC is done with it, and begins.
   void Start(const grpc::ByteBuffer& bytes) {
@@ -127,7 +134,16 @@ class EncodeCall final : public EngineCall,
         *this, timeout ? DeadlineError() : absl::CancelledError("the caller cancelled the call"));
   }
 
-  void OnDone() override { self_.reset(); }
+  // The answer is sent, or nobody is there to take it.
+  void OnDone() override {
+    {
+      MutexLock lock(stage_mutex_);
+      stage_ = Stage::kDone;
+    }
+    if (alarm_.has_value()) alarm_->Cancel();
+    if (has_slot_) service_.connections.Give(peer_);
+    self_.reset();
+  }
 
  private:
   // Everything that is checked before the work. Nothing: the batcher has accepted the call and ends
@@ -142,6 +158,7 @@ class EncodeCall final : public EngineCall,
     request_id_ = RequestId(context_, decoded_.message->request_id());
     if (auto refusal = service_.WrongModel(decoded_.message->model())) return refusal;
     if (auto refusal = Check()) return refusal;
+    if (auto refusal = TakeMemory(static_cast<int64_t>(bytes.Length()))) return refusal;
 
     absl::StatusOr<Answer> answer = service_.served.engine->AllocateAnswer(decoded_.request, plan_);
     if (!answer.ok()) {
@@ -158,8 +175,24 @@ class EncodeCall final : public EngineCall,
     if (has_slot_) return std::nullopt;
     return Refusal{.status = absl::ResourceExhaustedError(
                        absl::StrCat("the connection has ", service_.connections.max_inflight(),
-                                    " calls in flight, as many as it may have")),
+                                    " calls in flight, as many as it may have, or twice as many "
+                                    "with answers that it has not read")),
                    .reason = "CONNECTION_BUSY",
+                   .retry_after = RetryAfter()};
+  }
+
+  std::optional<Refusal> TakeMemory(int64_t request_bytes) {
+    const int64_t bytes = CallBytes(request_bytes, plan_.answer_bytes);
+    if (service_.memory.Take(bytes)) {
+      held_bytes_ = bytes;
+      return std::nullopt;
+    }
+    return Refusal{.status = absl::ResourceExhaustedError(
+                       absl::StrCat("the call needs ", bytes,
+                                    " bytes; expected at most what the calls in "
+                                    "flight leave of ",
+                                    service_.memory.max_bytes())),
+                   .reason = "MEMORY_BUDGET",
                    .retry_after = RetryAfter()};
   }
 
@@ -225,8 +258,7 @@ class EncodeCall final : public EngineCall,
   void SetDeadline() {
     if (has_deadline_) {
       // Both clocks are read now: the call may have taken long to get here.
-      info_.deadline =
-          service_.clock.Now() + (absl::FromChrono(context_.deadline()) - absl::Now());
+      info_.deadline = service_.clock.Now() + (absl::FromChrono(context_.deadline()) - absl::Now());
       return;
     }
     info_.deadline = arrival_ + service_.options.default_deadline;
@@ -234,10 +266,16 @@ class EncodeCall final : public EngineCall,
     alarm_->Set(absl::ToChronoTime(absl::Now() + (info_.deadline - service_.clock.Now())),
                 [call = weak_from_this()](bool fired) {
                   const auto self = call.lock();
-                  if (fired && self != nullptr) {
-                    self->service_.served.batcher->Cancel(*self, DeadlineError());
-                  }
+                  if (fired && self != nullptr) self->OnDefaultDeadline();
                 });
+  }
+
+  void OnDefaultDeadline() {
+    if (service_.served.batcher->Cancel(*this, DeadlineError())) return;
+    // Answered, and still not read: what it holds goes to others. OnDone cannot run inside
+    // TryCancel, because this is a callback of gRPC's itself: those that it causes come after it.
+    MutexLock lock(stage_mutex_);
+    if (stage_ == Stage::kSending) context_.TryCancel();
   }
 
   static absl::Status DeadlineError() {
@@ -270,8 +308,11 @@ class EncodeCall final : public EngineCall,
 
   // The end of every call, once. gRPC may be done with the call before this returns.
   void End(const grpc::Status& status, CallRecord& record) {
-    if (alarm_.has_value()) alarm_->Cancel();
-    if (has_slot_) service_.connections.Give(peer_);
+    {
+      MutexLock lock(stage_mutex_);
+      stage_ = Stage::kSending;
+    }
+    if (has_slot_) service_.connections.Answered(peer_);
     record.method = Method::kEncode;
     record.without_deadline = !has_deadline_;
     service_.metrics.CallEnded(record);
@@ -288,12 +329,16 @@ class EncodeCall final : public EngineCall,
 
   std::string request_id_;
   bool has_slot_ = false;
+  int64_t held_bytes_ = 0;  // of the memory budget
   std::atomic<bool> submitted_ = false;
   DecodedRequest decoded_;
   Plan plan_;
   std::shared_ptr<Answer> answer_;
   CallInfo info_;
-  std::optional<grpc::Alarm> alarm_;  // of the default deadline
+  std::optional<grpc::Alarm> alarm_;               // of the default deadline
+  enum class Stage { kWorking, kSending, kDone };  // the last: gRPC's objects are gone
+  Mutex stage_mutex_;
+  Stage stage_ ABSL_GUARDED_BY(stage_mutex_) = Stage::kWorking;
 };
 
 }  // namespace

@@ -18,6 +18,7 @@
 #include "server/batching/clock.h"
 #include "server/codec.h"
 #include "server/connection_slots.h"
+#include "server/memory_budget.h"
 #include "server/metrics.h"
 #include "server/status.h"
 
@@ -29,6 +30,7 @@ struct EncodeOptions {
   int64_t max_response_bytes = int64_t{256} << 20;
   absl::Duration default_deadline = absl::Seconds(30);
   int max_connection_inflight = 64;
+  int64_t max_inflight_bytes = int64_t{1} << 30;
 };
 
 // What is served, from the moment that it is.
@@ -46,7 +48,8 @@ struct EncodeContext {
       : options(service_options),
         clock(service_clock),
         metrics(service_metrics),
-        connections(service_options.max_connection_inflight) {}
+        connections(service_options.max_connection_inflight),
+        memory(service_options.max_inflight_bytes) {}
 
   // Nothing when calls are taken, else why they are not.
   std::optional<Refusal> NotServing() const;
@@ -59,6 +62,7 @@ struct EncodeContext {
   Clock& clock;
   Metrics& metrics;
   ConnectionSlots connections;
+  MemoryBudget memory;
   Served served;  // constant once the phase has left kLoading
   std::atomic<Phase> phase = Phase::kLoading;
 };
@@ -76,6 +80,15 @@ class EncodeService final
 
   // Refuses new calls with UNAVAILABLE from now on.
   void Drain();
+
+  // Waits until gRPC has sent every answer, at most until `deadline` of the clock. False: it has
+  // not. REQUIRES: after Drain.
+  bool AwaitSent(absl::Time deadline) {
+    return context_.memory.AwaitAllGiven(context_.clock, deadline);
+  }
+
+  // What the calls in flight hold, answers included that gRPC has not sent yet.
+  int64_t inflight_bytes() const { return context_.memory.taken(); }
 
   grpc::ServerUnaryReactor* Encode(grpc::CallbackServerContext* context,
                                    const grpc::ByteBuffer* request,

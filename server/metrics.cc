@@ -104,6 +104,11 @@ class ScrapedValues : public prometheus::Collectable {
     connections_ = std::move(source);
   }
 
+  void SetInflightBytes(std::function<int64_t()> source) {
+    MutexLock lock(mutex_);
+    inflight_bytes_ = std::move(source);
+  }
+
   std::vector<MetricFamily> Collect() const override {
     std::vector<MetricFamily> families;
     const auto add = [&families](const char* name, const char* help, MetricType type,
@@ -114,10 +119,12 @@ class ScrapedValues : public prometheus::Collectable {
     BatcherSnapshot snapshot;
     ConnectionCounts connections;
     double busy = 0;
+    int64_t inflight_bytes = 0;
     {
       MutexLock lock(mutex_);
       if (connections_ != nullptr) connections = connections_();
       connections.refused += refused_before_;
+      if (inflight_bytes_ != nullptr) inflight_bytes = inflight_bytes_();
       if (batcher_ != nullptr) snapshot = batcher_->Snapshot();
       busy = busy_before_ + BusySeconds(snapshot);
     }
@@ -134,6 +141,9 @@ class ScrapedValues : public prometheus::Collectable {
     add("encoderd_worker_busy_seconds_total",
         "Time that the workers have spent on batches, the running ones included.",
         MetricType::Counter, busy);
+    add("encoderd_inflight_bytes",
+        "What the calls in flight hold: requests, and answers until they are sent.",
+        MetricType::Gauge, static_cast<double>(inflight_bytes));
     add("encoderd_connections", "gRPC connections that are open.", MetricType::Gauge,
         static_cast<double>(connections.open));
     add("encoderd_connections_refused_total",
@@ -157,6 +167,7 @@ class ScrapedValues : public prometheus::Collectable {
   mutable Mutex mutex_;
   const Batcher* batcher_ ABSL_GUARDED_BY(mutex_) = nullptr;
   double busy_before_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::function<int64_t()> inflight_bytes_ ABSL_GUARDED_BY(mutex_);
   std::function<ConnectionCounts()> connections_ ABSL_GUARDED_BY(mutex_);
   int64_t refused_before_ ABSL_GUARDED_BY(mutex_) = 0;
 };
@@ -313,6 +324,10 @@ void Metrics::SetBatcher(const Batcher* batcher) { state_->scraped->SetBatcher(b
 
 void Metrics::SetConnections(std::function<ConnectionCounts()> source) {
   state_->scraped->SetConnections(std::move(source));
+}
+
+void Metrics::SetInflightBytes(std::function<int64_t()> source) {
+  state_->scraped->SetInflightBytes(std::move(source));
 }
 
 std::string Metrics::Text() const {

@@ -66,6 +66,7 @@ inline constexpr std::string_view kReasons[] = {
     "DRAINING",           // not any more
     "QUEUE_FULL",         // by calls, tokens or predicted time
     "CONNECTION_BUSY",    // as many calls in flight as one connection may have
+    "MEMORY_BUDGET",      // as many bytes in flight as all calls may have
     "OUT_OF_MEMORY",      // no room for the answer
     "DEADLINE",           // passed
     "CANCELLED",          // by the caller
@@ -118,6 +119,10 @@ class Metrics : public BatchObserver {
 
   // Where connections are read from at each scrape; null once the listener goes. As above.
   void SetConnections(std::function<ConnectionCounts()> source);
+
+  // Where the bytes of the calls in flight are read from at each scrape; null once the service
+  // goes.
+  void SetInflightBytes(std::function<int64_t()> source);
 
   // What a scrape gives, in Prometheus's text format.
   std::string Text() const;

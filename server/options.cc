@@ -11,6 +11,7 @@
 #include "absl/flags/flag.h"
 #include "absl/strings/str_cat.h"
 #include "server/flag_parser.h"
+#include "server/memory_budget.h"
 
 // ---- The flags: meaning, unit, range. FlagHelp adds the default. --------------------------------
 
@@ -46,6 +47,11 @@ ABSL_FLAG(int64_t, max_request_tokens, 65536,
 ABSL_FLAG(int64_t, max_response_bytes, int64_t{256} << 20,
           "Largest answer that a call may ask for, bytes (268435456 = 256 MiB). Range: 1024 to "
           "2147483647.");
+ABSL_FLAG(int64_t, max_inflight_bytes, int64_t{1} << 30,
+          "What all calls together may hold, bytes (1073741824 = 1 GiB): twice the bytes of each "
+          "request, and each answer until it is sent. A call that would exceed it is refused with "
+          "RESOURCE_EXHAUSTED. At least --max_response_bytes + 128 MiB, one call of the largest "
+          "size. Range: 1 to 1099511627776.");
 ABSL_FLAG(absl::Duration, default_deadline, absl::Seconds(30),
           "Deadline of calls that come without one. Range: 1ms to 1h.");
 
@@ -100,7 +106,7 @@ const std::vector<FlagGroup>& Groups() {
        {"listen", "metrics_listen", "plaintext", "max_connections", "max_connection_inflight"}},
       {"Limits of a call",
        {"max_sequence_tokens", "max_request_sequences", "max_request_tokens", "max_response_bytes",
-        "default_deadline"}},
+        "max_inflight_bytes", "default_deadline"}},
       {"Queue", {"max_queue_requests", "max_queue_tokens", "max_queue_time"}},
       {"Workers and batches", {"workers", "max_batch_tokens", "max_batch_wait", "isa_max"}},
       {"Shutdown", {"drain_delay", "drain_timeout"}},
@@ -151,6 +157,7 @@ void CheckRanges(const Options& options, Checker& check) {
   check.Range("max_request_sequences", options.max_request_sequences, 1, 1 << 20);
   check.Range("max_request_tokens", options.max_request_tokens, 1, 1 << 24);
   check.Range("max_response_bytes", options.max_response_bytes, 1024, 2147483647);  // gRPC's most
+  check.Range("max_inflight_bytes", options.max_inflight_bytes, 1, int64_t{1} << 40);
   check.Range("default_deadline", options.default_deadline, absl::Milliseconds(1), absl::Hours(1));
   check.Range("max_queue_requests", options.max_queue_requests, 1, 1 << 20);
   check.Range("max_queue_tokens", options.max_queue_tokens, 1, 1 << 30);
@@ -168,6 +175,12 @@ void CheckTogether(const Options& options, Checker& check) {
     check.Fault("max_queue_tokens",
                 absl::StrCat("at least --max_request_tokens (", options.max_request_tokens, ")"),
                 absl::StrCat(options.max_queue_tokens));
+  }
+  const int64_t largest_call = CallBytes(kMaxRequestBytes, options.max_response_bytes);
+  if (options.max_inflight_bytes < largest_call) {
+    check.Fault("max_inflight_bytes",
+                absl::StrCat("at least --max_response_bytes + 128 MiB (", largest_call, ")"),
+                absl::StrCat(options.max_inflight_bytes));
   }
   if (options.max_sequence_tokens > options.max_request_tokens) {
     check.Fault("max_sequence_tokens",
@@ -245,6 +258,7 @@ Options ReadOptions(std::vector<std::string>& faults) {
       .max_request_sequences = absl::GetFlag(FLAGS_max_request_sequences),
       .max_request_tokens = absl::GetFlag(FLAGS_max_request_tokens),
       .max_response_bytes = absl::GetFlag(FLAGS_max_response_bytes),
+      .max_inflight_bytes = absl::GetFlag(FLAGS_max_inflight_bytes),
       .max_queue_requests = absl::GetFlag(FLAGS_max_queue_requests),
       .max_queue_tokens = absl::GetFlag(FLAGS_max_queue_tokens),
       .max_queue_time = absl::GetFlag(FLAGS_max_queue_time),
@@ -286,6 +300,7 @@ std::string Describe(const Options& options) {
       " max_request_sequences=", options.max_request_sequences,
       " max_request_tokens=", options.max_request_tokens,
       " max_response_bytes=", options.max_response_bytes,
+      " max_inflight_bytes=", options.max_inflight_bytes,
       " default_deadline=", absl::FormatDuration(options.default_deadline),
       " max_queue_requests=", options.max_queue_requests,
       " max_queue_tokens=", options.max_queue_tokens,

@@ -44,6 +44,7 @@ struct Options {
   int64_t max_request_sequences = 0;
   int64_t max_request_tokens = 0;
   int64_t max_response_bytes = 0;
+  int64_t max_inflight_bytes = 0;
   int64_t max_queue_requests = 0;
   int64_t max_queue_tokens = 0;
   absl::Duration max_queue_time;

@@ -39,7 +39,8 @@ EncodeOptions ServiceOptions(const Options& options) {
                      .max_request_tokens = options.max_request_tokens},
           .max_response_bytes = options.max_response_bytes,
           .default_deadline = options.default_deadline,
-          .max_connection_inflight = options.max_connection_inflight};
+          .max_connection_inflight = options.max_connection_inflight,
+          .max_inflight_bytes = options.max_inflight_bytes};
 }
 
 // What the libraries have to say goes into our log, in our format, errors only: they describe
@@ -86,6 +87,7 @@ class GrpcServer final : public Server {
   ~GrpcServer() override {
     metrics_.SetBatcher(nullptr);
     metrics_.SetConnections(nullptr);
+    metrics_.SetInflightBytes(nullptr);
     watchdog_.reset();
     if (listener_ != nullptr) listener_->Stop();
     if (grpc_ != nullptr) {
@@ -112,6 +114,7 @@ class GrpcServer final : public Server {
     if (grpc_ == nullptr) return absl::InternalError("gRPC did not start; its log lines say why");
     listener_->Start([this](int fd) { TakeConnection(fd); });
     metrics_.SetConnections([this] { return listener_->Counts(); });
+    metrics_.SetInflightBytes([this] { return encode_.inflight_bytes(); });
     return absl::OkStatus();
   }
 

@@ -579,6 +579,93 @@ TEST(OverloadTest, AConnectionHasAShareOfTheCalls) {
   EXPECT_TRUE(server.Encode(IdsRequest({{3}})).ok());
 }
 
+// A call whose answer is never read: 8 MB, of which gRPC sends what the window of a stream holds.
+class UnreadCall {
+ public:
+  explicit UnreadCall(const std::shared_ptr<grpc::Channel>& channel) : stub_(channel) {
+    v1::EncodeRequest request =
+        IdsRequest({std::vector<int32_t>(500, 1), std::vector<int32_t>(500, 2)});
+    request.mutable_outputs()->mutable_attentions();
+    request.set_max_response_bytes(32 << 20);
+    const grpc::Slice bytes(request.SerializeAsString());
+    call_ = stub_.PrepareCall(&context_, "/encoderd.v1.EncoderService/Encode", &events_);
+    call_->StartCall(nullptr);
+    Await();
+    call_->WriteLast(grpc::ByteBuffer(&bytes, 1), {}, nullptr);
+    Await();
+  }
+  ~UnreadCall() {
+    context_.TryCancel();
+    grpc::Status status;
+    call_->Finish(&status, nullptr);
+    Await();
+  }
+
+  static grpc::ChannelArguments SmallWindow() {
+    grpc::ChannelArguments arguments;
+    arguments.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);
+    return arguments;
+  }
+
+ private:
+  void Await() {
+    void* tag;
+    bool ok;
+    ASSERT_TRUE(events_.Next(&tag, &ok));
+  }
+
+  grpc::GenericStub stub_;
+  grpc::ClientContext context_;
+  grpc::CompletionQueue events_;
+  std::unique_ptr<grpc::GenericClientAsyncReaderWriter> call_;
+};
+
+TEST(UnreadAnswersTest, StayInTheMemoryThatAllCallsShare) {
+  Options options = TestOptions();
+  options.max_inflight_bytes = 12'000'000;
+  TestServer server(options);
+  {
+    UnreadCall unread(server.Connect(UnreadCall::SmallWindow()));
+    server.AwaitMetric("encoderd_calls_total{code=\"OK\",method=\"Encode\"}", 1);
+    EXPECT_GE(server.Metric("encoderd_inflight_bytes"), 8'000'000);
+
+    v1::EncodeRequest request = IdsRequest({std::vector<int32_t>(512, 3)});
+    EXPECT_TRUE(server.Encode(request).ok());
+    request.mutable_outputs()->mutable_attentions();  // 4 MiB
+    request.set_max_response_bytes(32 << 20);
+    PendingCall refused(server.encoder(), request);
+    EXPECT_THAT(refused.status(),
+                Refused(grpc::StatusCode::RESOURCE_EXHAUSTED, "MEMORY_BUDGET", "12000000"));
+    EXPECT_EQ(refused.context().GetServerTrailingMetadata().count("grpc-retry-pushback-ms"), 1);
+    EXPECT_TRUE(DetailOf<google::rpc::RetryInfo>(refused.status()).has_value());
+  }
+  server.AwaitMetric("encoderd_inflight_bytes", 0);
+}
+
+TEST(UnreadAnswersTest, CountAgainstTheirConnection) {
+  Options options = TestOptions();
+  options.max_connection_inflight = 1;
+  TestServer server(options);
+  const auto channel = server.Connect(UnreadCall::SmallWindow());
+  UnreadCall first(channel);
+  server.AwaitMetric("encoderd_calls_total{code=\"OK\",method=\"Encode\"}", 1);
+  UnreadCall second(channel);
+  server.AwaitMetric("encoderd_calls_total{code=\"OK\",method=\"Encode\"}", 2);
+  PendingCall third(*v1::EncoderService::NewStub(channel), IdsRequest({{1}}));
+  EXPECT_THAT(third.status(),
+              Refused(grpc::StatusCode::RESOURCE_EXHAUSTED, "CONNECTION_BUSY", "not read"));
+  EXPECT_TRUE(server.Encode(IdsRequest({{1}})).ok());
+}
+
+TEST(UnreadAnswersTest, AreGivenUpAtTheDefaultDeadline) {
+  Options options = TestOptions();
+  options.default_deadline = absl::Milliseconds(500);
+  TestServer server(options);
+  UnreadCall unread(server.Connect(UnreadCall::SmallWindow()));
+  server.AwaitMetric("encoderd_calls_total{code=\"OK\",method=\"Encode\"}", 1);
+  server.AwaitMetric("encoderd_inflight_bytes", 0);
+}
+
 TEST(DeadlineTest, EndsAWaitingCallAndItIsNotRun) {
   TestServer server;
   server.engine().latch().Close();

@@ -20,6 +20,7 @@ Options TestOptions() {
           .max_request_sequences = 16,
           .max_request_tokens = 4096,
           .max_response_bytes = 64 << 20,
+          .max_inflight_bytes = 1 << 30,
           .max_queue_requests = 100,
           .max_queue_tokens = 10000,
           .max_queue_time = absl::Hours(1),

@@ -10,14 +10,13 @@
 namespace encoderd {
 namespace {
 
-TEST(MemoryNeedTest, CountsEveryWorkerAndTheLargestMessages) {
+TEST(MemoryNeedTest, CountsEveryWorkerAndAllThatCallsMayHold) {
   EngineInfo info = {.weights_bytes = 1000, .scratch_bytes_per_worker = 10};
-  const MemoryNeed need = MemoryNeedOf(info, {.workers = 3, .max_response_bytes = 7});
+  const MemoryNeed need = MemoryNeedOf(info, {.workers = 3, .max_inflight_bytes = 28});
   EXPECT_EQ(need.weights, 1000);
   EXPECT_EQ(need.scratch, 30);
-  EXPECT_EQ(need.answers, 28);
-  EXPECT_EQ(need.requests, int64_t{128} << 20);
-  EXPECT_EQ(need.Total(), need.process + 1058 + need.requests);
+  EXPECT_EQ(need.calls, 28);
+  EXPECT_EQ(need.Total(), need.process + 1058);
 }
 
 TEST(CheckReportTest, ListsUnusedTensors) {

@@ -12,6 +12,20 @@ TEST(ConnectionSlotsTest, EachConnectionHasItsShare) {
   EXPECT_TRUE(slots.Take("a"));
   EXPECT_FALSE(slots.Take("a"));
   EXPECT_TRUE(slots.Take("b"));
+  slots.Answered("a");
+  slots.Give("a");
+  EXPECT_TRUE(slots.Take("a"));
+  EXPECT_FALSE(slots.Take("a"));
+}
+
+TEST(ConnectionSlotsTest, AnswersThatAreNotReadCountUpToTwiceTheLimit) {
+  ConnectionSlots slots(2);
+  for (int i = 0; i < 4; ++i) {
+    EXPECT_TRUE(slots.Take("a"));
+    slots.Answered("a");
+  }
+  EXPECT_FALSE(slots.Take("a"));
+  EXPECT_TRUE(slots.Take("b"));
   slots.Give("a");
   EXPECT_TRUE(slots.Take("a"));
   EXPECT_FALSE(slots.Take("a"));

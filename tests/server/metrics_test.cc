@@ -106,7 +106,7 @@ TEST_F(MetricsTest, HasEverySeriesFromTheStartAtZero) {
         "encoderd_batch_retries_total", "encoderd_calls_in_flight", "encoderd_ready",
         "encoderd_queue_calls", "encoderd_queue_sequences", "encoderd_queue_tokens",
         "encoderd_queue_predicted_wait_seconds", "encoderd_workers",
-        "encoderd_worker_busy_seconds_total", "encoderd_connections",
+        "encoderd_worker_busy_seconds_total", "encoderd_inflight_bytes", "encoderd_connections",
         "encoderd_connections_refused_total"}) {
     EXPECT_EQ(scrape[name], 0) << name;
   }

@@ -40,7 +40,8 @@ TEST_F(OptionsTest, HasTheDocumentedDefaults) {
             "model_dir=/m strict=false listen=127.0.0.1:50051 metrics_listen=127.0.0.1:9090 "
             "plaintext=false max_connections=1024 max_connection_inflight=64 max_sequence_tokens=0 "
             "max_request_sequences=1024 max_request_tokens=65536 max_response_bytes=268435456 "
-            "default_deadline=30s max_queue_requests=1024 max_queue_tokens=131072 "
+            "max_inflight_bytes=1073741824 default_deadline=30s max_queue_requests=1024 "
+            "max_queue_tokens=131072 "
             "max_queue_time=5s workers=0 max_batch_tokens=0 max_batch_wait=0 isa_max=auto "
             "drain_delay=0 drain_timeout=20s log_format=text termination_log=\"\"");
 }
@@ -58,6 +59,7 @@ TEST_F(OptionsTest, TakesEveryFlagIntoItsOwnMember) {
                                 "--max_request_sequences=5",
                                 "--max_request_tokens=6",
                                 "--max_response_bytes=7000",
+                                "--max_inflight_bytes=134224728",
                                 "--default_deadline=8s",
                                 "--max_queue_requests=9",
                                 "--max_queue_tokens=10",
@@ -77,7 +79,8 @@ TEST_F(OptionsTest, TakesEveryFlagIntoItsOwnMember) {
             "model_dir=\"/m n\" strict=true listen=0.0.0.0:1 metrics_listen=[::1]:2 "
             "plaintext=true max_connections=16 max_connection_inflight=3 max_sequence_tokens=4 "
             "max_request_sequences=5 max_request_tokens=6 max_response_bytes=7000 "
-            "default_deadline=8s max_queue_requests=9 max_queue_tokens=10 max_queue_time=11s "
+            "max_inflight_bytes=134224728 default_deadline=8s max_queue_requests=9 "
+            "max_queue_tokens=10 max_queue_time=11s "
             "workers=12 max_batch_tokens=13 max_batch_wait=1ms isa_max=avx2 drain_delay=14s "
             "drain_timeout=15s log_format=json termination_log=/t");
 }
@@ -104,10 +107,11 @@ TEST_F(OptionsTest, ReportsAllFaultsAtOnce) {
 TEST_F(OptionsTest, RefusesEveryNumberOutsideItsRange) {
   Read({"--model_dir=/m", "--max_connections=65537", "--max_connection_inflight=0",
         "--max_sequence_tokens=-1", "--max_request_sequences=0", "--max_request_tokens=0",
-        "--max_response_bytes=1023", "--default_deadline=0", "--max_queue_requests=0",
-        "--max_queue_tokens=0", "--max_queue_time=0", "--workers=1025", "--max_batch_tokens=-1",
-        "--max_batch_wait=11s", "--drain_delay=-1s", "--drain_timeout=61m"});
-  EXPECT_EQ(faults_.size(), 15) << ::testing::PrintToString(faults_);
+        "--max_response_bytes=1023", "--max_inflight_bytes=1099511627777", "--default_deadline=0",
+        "--max_queue_requests=0", "--max_queue_tokens=0", "--max_queue_time=0", "--workers=1025",
+        "--max_batch_tokens=-1", "--max_batch_wait=11s", "--drain_delay=-1s",
+        "--drain_timeout=61m"});
+  EXPECT_EQ(faults_.size(), 16) << ::testing::PrintToString(faults_);
   for (const std::string& fault : faults_) EXPECT_THAT(fault, HasSubstr(": expected "));
 }
 
@@ -116,6 +120,14 @@ TEST_F(OptionsTest, RefusesAQueueThatALegalCallCannotEnter) {
   EXPECT_THAT(faults_, ElementsAre("--max_queue_tokens: expected at least --max_request_tokens "
                                    "(65536), got 1000"));
   Read({"--model_dir=/m", "--max_queue_tokens=65536"});
+  EXPECT_THAT(faults_, IsEmpty());
+}
+
+TEST_F(OptionsTest, RefusesMemoryThatALegalCallDoesNotFitIn) {
+  Read({"--model_dir=/m", "--max_response_bytes=1024", "--max_inflight_bytes=134218751"});
+  EXPECT_THAT(faults_, ElementsAre("--max_inflight_bytes: expected at least --max_response_bytes + "
+                                   "128 MiB (134218752), got 134218751"));
+  Read({"--model_dir=/m", "--max_inflight_bytes=134218752"});
   EXPECT_THAT(faults_, IsEmpty());
 }
 
@@ -202,7 +214,7 @@ TEST(HelpTextTest, GivesTheRangeOfEveryNumberAndDuration) {
     EXPECT_THAT(text, HasSubstr("Range:")) << flag;
     ++limits;
   }
-  EXPECT_EQ(limits, 15);
+  EXPECT_EQ(limits, 16);
 }
 
 }  // namespace
