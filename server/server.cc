@@ -3,6 +3,7 @@
 #include <google/protobuf/stubs/logging.h>
 #include <grpc/support/log.h>
 #include <grpcpp/ext/proto_server_reflection_plugin.h>
+#include <grpcpp/resource_quota.h>
 #include <grpcpp/security/server_credentials.h>
 #include <grpcpp/server.h>
 #include <grpcpp/server_builder.h>
@@ -30,8 +31,11 @@
 namespace encoderd {
 namespace {
 
-// How long answers that are ready may take to leave when drain_timeout is over.
+// How long what is not an answer of Encode may take to end: refusals leave in that time, and
+// streams of reflection, which nobody may ever close, are cut off after it.
 constexpr absl::Duration kLastBytes = absl::Milliseconds(500);
+
+constexpr int kMaxReflectionThreads = 8;
 
 EncodeOptions ServiceOptions(const Options& options) {
   return {.server_version = Version(),
@@ -71,9 +75,13 @@ void SetTransport(grpc::ServerBuilder& builder, const EncodeOptions& service) {
   builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS,
                              std::max(1024, 2 * service.max_connection_inflight));
   builder.AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, 16 << 10);
-  // Reflection is the one service with threads of its own.
+  // Reflection is the one service with threads of its own: one that polls, and one for each open
+  // stream. A stream beyond that is refused with RESOURCE_EXHAUSTED.
   builder.SetSyncServerOption(grpc::ServerBuilder::NUM_CQS, 1);
-  builder.SetSyncServerOption(grpc::ServerBuilder::MAX_POLLERS, 2);
+  builder.SetSyncServerOption(grpc::ServerBuilder::MAX_POLLERS, 1);
+  grpc::ResourceQuota quota("encoderd");
+  quota.SetMaxThreads(kMaxReflectionThreads);
+  builder.SetResourceQuota(quota);
 }
 
 class GrpcServer final : public Server {
@@ -164,8 +172,9 @@ class GrpcServer final : public Server {
     if (!finished) stopping_ = std::thread([this] { batcher_->Stop(); });
     listener_->Stop();
     health_.EndWatches();
-    grpc_->Shutdown(absl::ToChronoTime(std::max(end, absl::Now() + kLastBytes)));
-    return finished;
+    const bool sent = encode_.AwaitSent(SteadyClock().Now() + (end - absl::Now()));
+    grpc_->Shutdown(absl::ToChronoTime(absl::Now() + kLastBytes));
+    return finished && sent;
   }
 
   int port() const override { return listener_->port(); }

@@ -2,8 +2,10 @@
 // a call that it has accepted.
 // Method: a whole server around the fake engine, whose latch holds loading and batches.
 #include <gmock/gmock.h>
+#include <grpcpp/generic/generic_stub.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <thread>
@@ -148,6 +150,53 @@ TEST(DrainTest, AnIdleServerGoesAtOnceWithClientsConnectedAndWatching) {
   EXPECT_TRUE(server.server().Drain());
   EXPECT_LT(absl::Now() - start, absl::Seconds(2));
   EXPECT_THAT(watch.Rest(), ElementsAre(HealthCheckResponse::NOT_SERVING));
+}
+
+// Each open stream of reflection has a thread of the server's.
+TEST(ReflectionTest, OpenStreamsAreFewAndDoNotHoldTheEnd) {
+  TestServer server;
+  grpc::GenericStub stub(server.channel());
+  grpc::CompletionQueue events;
+  const auto await = [&events] {
+    void* tag;
+    bool ok = false;
+    EXPECT_TRUE(events.Next(&tag, &ok));
+    return ok;
+  };
+  const grpc::Slice list_services("\x3a\x01*");
+  const grpc::ByteBuffer question(&list_services, 1);
+  struct Stream {
+    grpc::ClientContext context;
+    std::unique_ptr<grpc::GenericClientAsyncReaderWriter> call;
+    bool open = false;
+  };
+  std::vector<std::unique_ptr<Stream>> streams;
+  for (int i = 0; i < 50; ++i) {
+    auto& stream = *streams.emplace_back(std::make_unique<Stream>());
+    stream.call = stub.PrepareCall(
+        &stream.context, "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo", &events);
+    stream.call->StartCall(nullptr);
+    await();
+    stream.call->Write(question, nullptr);
+    await();
+    grpc::ByteBuffer answer;
+    stream.call->Read(&answer, nullptr);
+    stream.open = await();
+  }
+  const auto open = std::ranges::count_if(streams, [](const auto& stream) { return stream->open; });
+  EXPECT_GE(open, 1);
+  EXPECT_LE(open, 8);
+
+  const absl::Time start = absl::Now();
+  EXPECT_TRUE(server.server().Drain());
+  EXPECT_LT(absl::Now() - start, absl::Seconds(5));  // of a drain_timeout of 20
+  for (const auto& stream : streams) {
+    grpc::Status status;
+    stream->call->Finish(&status, nullptr);
+    await();
+    EXPECT_EQ(status.error_code(),
+              stream->open ? grpc::StatusCode::UNAVAILABLE : grpc::StatusCode::RESOURCE_EXHAUSTED);
+  }
 }
 
 TEST(DrainTest, AcceptedCallsAreAnsweredAndNewOnesRefused) {
