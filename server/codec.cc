@@ -8,7 +8,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "server/wire_scan.h"
 
 namespace encoderd {
 namespace {
@@ -271,29 +270,37 @@ v1::EncodeResponse ResponseHead(const Plan& plan, const ResponseInfo& info) {
 
 }  // namespace
 
-std::optional<Refusal> DecodeEncodeRequest(const grpc::ByteBuffer& bytes,
-                                           const DecodeLimits& limits, DecodedRequest& decoded) {
-  if (bytes.Length() > static_cast<size_t>(limits.max_request_bytes)) {
-    return Refusal{.status = absl::InvalidArgumentError(
-                       absl::StrCat("the request has ", bytes.Length(), " bytes; expected at most ",
-                                    limits.max_request_bytes)),
+std::optional<Refusal> ParseMessage(const grpc::ByteBuffer& bytes, int64_t max_bytes,
+                                    const ElementLimits& limits,
+                                    google::protobuf::Message& message) {
+  if (bytes.Length() > static_cast<size_t>(max_bytes)) {
+    return Refusal{.status = absl::InvalidArgumentError(absl::StrCat(
+                       "the request has ", bytes.Length(), " bytes; expected at most ", max_bytes)),
                    .reason = "REQUEST_TOO_LARGE"};
   }
   // Readers take the buffer by a pointer that is not const and leave it as it is.
   grpc::ByteBuffer view(bytes);
   grpc::ProtoBufferReader scanned(&view);
   Violations dropped;
-  const absl::Status well_formed = ScanMessage(
-      *v1::EncodeRequest::descriptor(), scanned,
-      [&](const FieldDescriptor& field) { return ElementLimitOf(field, limits); }, dropped);
+  const absl::Status well_formed = ScanMessage(*message.GetDescriptor(), scanned, limits, dropped);
   if (!well_formed.ok()) return Refusal{.status = well_formed, .reason = "MALFORMED"};
   if (dropped.total > 0) return RefusalOf(std::move(dropped));
 
   grpc::ProtoBufferReader parsed(&view);
-  if (!decoded.message->ParseFromZeroCopyStream(&parsed)) {
-    return Refusal{.status = absl::InvalidArgumentError(
-                       "the bytes are not an encoderd.v1.EncodeRequest: expected text in UTF-8"),
-                   .reason = "MALFORMED"};
+  if (message.ParseFromZeroCopyStream(&parsed)) return std::nullopt;
+  return Refusal{.status = absl::InvalidArgumentError(absl::StrCat(
+                     "the bytes are not a ", message.GetTypeName(), ": expected text in UTF-8")),
+                 .reason = "MALFORMED"};
+}
+
+std::optional<Refusal> DecodeEncodeRequest(const grpc::ByteBuffer& bytes,
+                                           const DecodeLimits& limits, DecodedRequest& decoded) {
+  const auto element_limits = [&](const FieldDescriptor& field) {
+    return ElementLimitOf(field, limits);
+  };
+  if (auto refusal =
+          ParseMessage(bytes, limits.max_request_bytes, element_limits, *decoded.message)) {
+    return refusal;
   }
   const v1::EncodeRequest& message = *decoded.message;
   decoded.priority = FromWire(message.priority(), decoded.faults);

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <google/protobuf/arena.h>
+#include <google/protobuf/message.h>
 #include <grpcpp/support/byte_buffer.h>
 
 #include <memory>
@@ -41,6 +42,13 @@ struct DecodeLimits {
   int64_t max_request_sequences = 1024;
   int64_t max_request_tokens = 65536;  // also for every list of the call, over all its sequences
 };
+
+// Parses `bytes` into `message`, whose fields' elements are limited as `limits` says. A refusal:
+// more than `max_bytes`, not such a message, or something in it that a parse would drop or change
+// in silence.
+std::optional<Refusal> ParseMessage(const grpc::ByteBuffer& bytes, int64_t max_bytes,
+                                    const ElementLimits& limits,
+                                    google::protobuf::Message& message);
 
 // Parses `bytes` into `decoded`. A refusal: too many bytes or elements, not an EncodeRequest, or
 // something in it that a parse would drop or change in silence.

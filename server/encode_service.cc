@@ -1,8 +1,5 @@
 #include "server/encode_service.h"
 
-#include <google/protobuf/message_lite.h>
-#include <grpcpp/support/proto_buffer_reader.h>
-
 #include <new>
 #include <utility>
 
@@ -12,6 +9,9 @@
 
 namespace encoderd {
 namespace {
+
+// It holds a name.
+constexpr int64_t kMaxGetModelBytes = 64 << 10;
 
 v1::GetModelResponse Describe(const EncodeContext& context) {
   const EncoderSpec& spec = context.served.engine->spec();
@@ -48,13 +48,8 @@ std::optional<Refusal> AnswerGetModel(const EncodeContext& context, const grpc::
                                       grpc::ByteBuffer& response) {
   if (auto refusal = context.NotServing()) return refusal;
   v1::GetModelRequest message;
-  grpc::ByteBuffer view(request);
-  grpc::ProtoBufferReader reader(&view);
-  if (!message.ParseFromZeroCopyStream(&reader)) {
-    return Refusal{
-        .status = absl::InvalidArgumentError("the bytes are not an encoderd.v1.GetModelRequest"),
-        .reason = "MALFORMED"};
-  }
+  const auto no_lists = [](const google::protobuf::FieldDescriptor&) { return ElementLimit(); };
+  if (auto refusal = ParseMessage(request, kMaxGetModelBytes, no_lists, message)) return refusal;
   if (auto refusal = context.WrongModel(message.model())) return refusal;
   const grpc::Slice bytes(Describe(context).SerializeAsString());
   response = grpc::ByteBuffer(&bytes, 1);

@@ -27,10 +27,9 @@ class HealthService::Watcher : public grpc::ServerWriteReactor<HealthCheckRespon
  public:
   enum class Step { kNone, kWrite, kEnd };
 
-  Watcher(HealthService& health, std::string service)
-      : health_(health), service_(std::move(service)) {}
+  Watcher(HealthService& health, Subject subject) : health_(health), subject_(subject) {}
 
-  const std::string& service() const { return service_; }
+  Subject subject() const { return subject_; }
 
   // Notes the status if it is a change.
   Step Report(HealthCheckResponse::ServingStatus status)
@@ -98,7 +97,7 @@ class HealthService::Watcher : public grpc::ServerWriteReactor<HealthCheckRespon
   }
 
   HealthService& health_;
-  const std::string service_;
+  const Subject subject_;
   // UNKNOWN is never reported, so the first status is always a change.
   HealthCheckResponse::ServingStatus last_reported_ = HealthCheckResponse::UNKNOWN;
   std::deque<HealthCheckResponse::ServingStatus> to_write_;  // grows by a few in a process's life
@@ -143,7 +142,7 @@ void HealthService::SetLive(bool live) {
 HealthService::Steps HealthService::ReportAll() {
   Steps steps;
   for (Watcher* watcher : watchers_) {
-    steps.Add(watcher, watcher->Report(StatusOf(watcher->service())));
+    steps.Add(watcher, watcher->Report(StatusOf(watcher->subject())));
   }
   return steps;
 }
@@ -160,16 +159,18 @@ void HealthService::EndWatches() {
   steps.Do();
 }
 
-HealthService::HealthCheckResponse::ServingStatus HealthService::StatusOf(
-    const std::string& service) const {
-  const auto serving = [](bool yes) {
-    return yes ? HealthCheckResponse::SERVING : HealthCheckResponse::NOT_SERVING;
-  };
-  if (service == kLivenessName) return serving(live_);
+HealthService::Subject HealthService::SubjectOf(const std::string& service) {
+  if (service == kLivenessName) return Subject::kLiveness;
   for (const char* name : kReadyNames) {
-    if (service == name) return serving(ready_);
+    if (service == name) return Subject::kReadiness;
   }
-  return HealthCheckResponse::SERVICE_UNKNOWN;
+  return Subject::kUnknown;
+}
+
+HealthService::HealthCheckResponse::ServingStatus HealthService::StatusOf(Subject subject) const {
+  if (subject == Subject::kUnknown) return HealthCheckResponse::SERVICE_UNKNOWN;
+  const bool serving = subject == Subject::kReadiness ? ready_ : live_;
+  return serving ? HealthCheckResponse::SERVING : HealthCheckResponse::NOT_SERVING;
 }
 
 grpc::ServerUnaryReactor* HealthService::Check(grpc::CallbackServerContext* context,
@@ -178,7 +179,7 @@ grpc::ServerUnaryReactor* HealthService::Check(grpc::CallbackServerContext* cont
   grpc::Status status;
   {
     MutexLock lock(mutex_);
-    response->set_status(StatusOf(request->service()));
+    response->set_status(StatusOf(SubjectOf(request->service())));
   }
   if (response->status() == HealthCheckResponse::SERVICE_UNKNOWN) {
     status = {grpc::StatusCode::NOT_FOUND,
@@ -195,9 +196,9 @@ grpc::ServerUnaryReactor* HealthService::List(grpc::CallbackServerContext* conte
   {
     MutexLock lock(mutex_);
     for (const char* name : kReadyNames) {
-      (*response->mutable_statuses())[name].set_status(StatusOf(name));
+      (*response->mutable_statuses())[name].set_status(StatusOf(Subject::kReadiness));
     }
-    (*response->mutable_statuses())[kLivenessName].set_status(StatusOf(kLivenessName));
+    (*response->mutable_statuses())[kLivenessName].set_status(StatusOf(Subject::kLiveness));
   }
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
   reactor->Finish(grpc::Status::OK);
@@ -206,7 +207,7 @@ grpc::ServerUnaryReactor* HealthService::List(grpc::CallbackServerContext* conte
 
 grpc::ServerWriteReactor<HealthService::HealthCheckResponse>* HealthService::Watch(
     grpc::CallbackServerContext*, const grpc::health::v1::HealthCheckRequest* request) {
-  auto* watcher = new Watcher(*this, request->service());
+  auto* watcher = new Watcher(*this, SubjectOf(request->service()));
   Watcher::Step step;
   {
     MutexLock lock(mutex_);
@@ -216,7 +217,7 @@ grpc::ServerWriteReactor<HealthService::HealthCheckResponse>* HealthService::Wat
       step = watcher->End({grpc::StatusCode::RESOURCE_EXHAUSTED, "too many open Watches"});
     } else {
       watchers_.insert(watcher);
-      step = watcher->Report(StatusOf(watcher->service()));
+      step = watcher->Report(StatusOf(watcher->subject()));
     }
   }
   watcher->Do(step);

@@ -47,8 +47,11 @@ class HealthService final : public grpc::health::v1::Health::CallbackService {
   class Watcher;
   struct Steps;
 
+  // What a name stands for. Names are the caller's and of any length: a Watch keeps none.
+  enum class Subject { kReadiness, kLiveness, kUnknown };
+  static Subject SubjectOf(const std::string& service);
   // SERVICE_UNKNOWN for a name that is not ours.
-  HealthCheckResponse::ServingStatus StatusOf(const std::string& service) const
+  HealthCheckResponse::ServingStatus StatusOf(Subject subject) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // What is to be done, without the lock, to tell every watcher what holds.
   Steps ReportAll() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

@@ -759,6 +759,21 @@ TEST(GetModelTest, SaysEverythingThatIsServed) {
   EXPECT_EQ(model.DebugString(), expected.DebugString());
 }
 
+TEST(GetModelTest, RefusesWhatItWouldDropAndWhatIsTooLarge) {
+  TestServer server;
+  v1::GetModelRequest request;
+  v1::GetModelResponse model;
+  request.GetReflection()->MutableUnknownFields(&request)->AddVarint(9, 1);
+  grpc::ClientContext unknown;
+  EXPECT_THAT(server.encoder().GetModel(&unknown, request, &model),
+              Refused(grpc::StatusCode::INVALID_ARGUMENT, "UNKNOWN_FIELD", "field 9"));
+  request.Clear();
+  request.set_model(std::string(64 << 10, 'm'));
+  grpc::ClientContext large;
+  EXPECT_THAT(server.encoder().GetModel(&large, request, &model),
+              Refused(grpc::StatusCode::INVALID_ARGUMENT, "REQUEST_TOO_LARGE", "at most 65536"));
+}
+
 TEST(GetModelTest, RefusesAnotherModel) {
   TestServer server;
   v1::GetModelRequest request;
