@@ -5,6 +5,7 @@
 #include <variant>
 
 #include "absl/strings/cord.h"
+#include "absl/strings/str_cat.h"
 #include "engine/status_macros.h"
 #include "engine/validation.h"
 
@@ -14,7 +15,7 @@ namespace {
 // Where a status says its reason.
 constexpr char kReasonUrl[] = "encoderd/reason";
 
-absl::Status WarmUp(const Engine& engine, Worker& worker) {
+absl::Status WarmUp(const Engine& engine, const std::string& model_dir, Worker& worker) {
   const EncoderSpec& spec = engine.spec();
   const int64_t tokens =
       std::min(engine.info().max_sequence_tokens, engine.info().max_batch_tokens);
@@ -38,7 +39,10 @@ absl::Status WarmUp(const Engine& engine, Worker& worker) {
   ASSIGN_OR_RETURN(Answer answer, engine.AllocateAnswer(request, *plan));
   BatchItem item = {.request = &request, .plan = plan, .answer = &answer};
   RETURN_IF_ERROR(worker.Run({&item, 1}));
-  return item.status;
+  if (item.status.ok()) return absl::OkStatus();
+  // A sequence of zeros is one that every model has to take.
+  return absl::InvalidArgumentError(
+      absl::StrCat(model_dir, ": the model gives no finite numbers: ", item.status.message()));
 }
 
 }  // namespace
@@ -67,9 +71,10 @@ absl::Status EngineRunner::Run(std::span<Slot> slots) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::unique_ptr<Runner>> MakeWarmRunner(const Engine& engine) {
+absl::StatusOr<std::unique_ptr<Runner>> MakeWarmRunner(const Engine& engine,
+                                                       const std::string& model_dir) {
   ASSIGN_OR_RETURN(std::unique_ptr<Worker> worker, engine.CreateWorker());
-  RETURN_IF_ERROR(WarmUp(engine, *worker));
+  RETURN_IF_ERROR(WarmUp(engine, model_dir, *worker));
   return std::make_unique<EngineRunner>(std::move(worker));
 }
 

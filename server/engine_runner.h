@@ -42,7 +42,9 @@ class EngineRunner : public Runner {
 
 // Makes a worker's runner and runs a sequence of the largest batch through it, so that the first
 // caller does not pay for memory and kernels. `engine` must outlive the runners.
-// Errors: those of Engine::CreateWorker, Engine::AllocateAnswer and Worker::Run.
-absl::StatusOr<std::unique_ptr<Runner>> MakeWarmRunner(const Engine& engine);
+// Errors: those of Engine::CreateWorker, Engine::AllocateAnswer and Worker::Run; kInvalidArgument
+// when the sequence's results are not finite, with the folder that the model is from.
+absl::StatusOr<std::unique_ptr<Runner>> MakeWarmRunner(const Engine& engine,
+                                                       const std::string& model_dir);
 
 }  // namespace encoderd

@@ -37,10 +37,11 @@ ExitCode Fail(ExitCode code, const absl::Status& status) {
   return code;
 }
 
-// A folder that is not what it should be is told from what the machine does not give.
+// A folder that is not what it should be, or that cannot be read, is told from what the machine
+// does not give and from faults of our own.
 ExitCode LoadFailed(const absl::Status& status) {
-  const bool model = status.code() == absl::StatusCode::kInvalidArgument ||
-                     status.code() == absl::StatusCode::kNotFound;
+  const bool model = status.code() != absl::StatusCode::kResourceExhausted &&
+                     status.code() != absl::StatusCode::kInternal;
   return Fail(model ? kBadModel : kInternal, status);
 }
 

@@ -135,8 +135,9 @@ class GrpcServer final : public Server {
                                                .max_queue_requests = options_.max_queue_requests,
                                                .max_queue_tokens = options_.max_queue_tokens,
                                                .max_queue_time = options_.max_queue_time},
-                                              SteadyClock(), metrics_,
-                                              [this] { return MakeWarmRunner(*engine_); }));
+                                              SteadyClock(), metrics_, [this] {
+                                                return MakeWarmRunner(*engine_, options_.model_dir);
+                                              }));
     const std::string name = ModelName(options_.model_dir);
     LOG(INFO) << "Loaded the model. name=" << LogValue(name)
               << " family=" << LogValue(engine_->spec().family) << " parameters=" << info.parameters

@@ -237,6 +237,20 @@ INSTANTIATE_TEST_SUITE_P(
                                       fs::file_size(f / "model.safetensors") - 1);
                     },
                     "model.safetensors"},
+        BrokenModel{"NotFinite",
+                    [](const fs::path& f) {
+                      // The last tensors become NaN.
+                      std::fstream file(f / "model.safetensors", std::ios::in | std::ios::out);
+                      const std::string ones(fs::file_size(f / "model.safetensors") / 2, '\xff');
+                      file.seekp(-static_cast<std::streamoff>(ones.size()), std::ios::end) << ones;
+                    },
+                    "finite"},
+        BrokenModel{"NotReadable",
+                    [](const fs::path& f) {
+                      fs::remove(f / "model.safetensors");
+                      fs::create_directory(f / "model.safetensors");
+                    },
+                    "model.safetensors"},
         BrokenModel{"NotJson", [](const fs::path& f) { std::ofstream(f / "config.json") << "{"; },
                     "config.json"},
         BrokenModel{"UnknownFamily",

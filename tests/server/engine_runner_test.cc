@@ -44,7 +44,7 @@ class TestCall : public EngineCall {
 
 TEST(EngineRunnerTest, RunsSequencesOfManyCalls) {
   FakeEngine engine;
-  auto runner = MakeWarmRunner(engine);
+  auto runner = MakeWarmRunner(engine, "/models/fake");
   ASSERT_THAT(runner, IsOk());
   auto first = std::make_shared<TestCall>(engine, std::vector<std::vector<int32_t>>{{1}, {2, 3}});
   auto second = std::make_shared<TestCall>(engine, std::vector<std::vector<int32_t>>{{4}});
@@ -58,7 +58,7 @@ TEST(EngineRunnerTest, RunsSequencesOfManyCalls) {
 
 TEST(EngineRunnerTest, GivesASequencesFaultToItsOwnSlot) {
   FakeEngine engine;
-  auto runner = MakeWarmRunner(engine);
+  auto runner = MakeWarmRunner(engine, "/models/fake");
   ASSERT_THAT(runner, IsOk());
   auto call = std::make_shared<TestCall>(
       engine, std::vector<std::vector<int32_t>>{{FakeEngine::kNonFinite}, {2}});
@@ -71,7 +71,7 @@ TEST(EngineRunnerTest, GivesASequencesFaultToItsOwnSlot) {
 
 TEST(EngineRunnerTest, GivesABatchsFaultToTheBatcher) {
   FakeEngine engine;
-  auto runner = MakeWarmRunner(engine);
+  auto runner = MakeWarmRunner(engine, "/models/fake");
   ASSERT_THAT(runner, IsOk());
   auto call = std::make_shared<TestCall>(
       engine, std::vector<std::vector<int32_t>>{{FakeEngine::kFailsBatch}});
@@ -86,7 +86,7 @@ TEST(MakeWarmRunnerTest, RunsOneSequenceOfTheModelsKind) {
     FakeEngine engine;
     engine.mutable_spec().input = kind;
     engine.mutable_spec().input_dim = kind == InputKind::kVectors ? 5 : 0;
-    EXPECT_THAT(MakeWarmRunner(engine), IsOk());
+    EXPECT_THAT(MakeWarmRunner(engine, "/models/fake"), IsOk());
     EXPECT_EQ(engine.sequences_run(), 1);
   }
 }
@@ -94,7 +94,16 @@ TEST(MakeWarmRunnerTest, RunsOneSequenceOfTheModelsKind) {
 TEST(MakeWarmRunnerTest, FailsWhenThereIsNoMemory) {
   FakeEngine engine;
   engine.SetMemory(FakeEngine::Memory::kExhausted);
-  EXPECT_THAT(MakeWarmRunner(engine).status(), StatusIs(absl::StatusCode::kResourceExhausted));
+  EXPECT_THAT(MakeWarmRunner(engine, "/models/fake").status(),
+              StatusIs(absl::StatusCode::kResourceExhausted));
+}
+
+TEST(MakeWarmRunnerTest, NamesTheFolderOfAModelThatGivesNoFiniteNumbers) {
+  FakeEngine engine;
+  engine.SetBroken();
+  EXPECT_THAT(
+      MakeWarmRunner(engine, "/models/fake").status(),
+      StatusIs(absl::StatusCode::kInvalidArgument, ::testing::StartsWith("/models/fake: ")));
 }
 
 }  // namespace

@@ -102,7 +102,7 @@ class FakeWorker : public Worker {
     }
     for (BatchItem& item : items) {
       ++engine_.sequences_run_;
-      if (FirstId(item) == FakeEngine::kNonFinite) {
+      if (engine_.broken_ || FirstId(item) == FakeEngine::kNonFinite) {
         item.status = absl::InternalError("last_hidden_state has a NaN");
       } else {
         FillAnswer(engine_.spec(), item);

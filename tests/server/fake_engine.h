@@ -63,6 +63,9 @@ class FakeEngine : public Engine {
   };
   void SetMemory(Memory memory) { memory_ = memory; }
 
+  // Every sequence's result is not finite from now on.
+  void SetBroken() { broken_ = true; }
+
   EncoderSpec& mutable_spec() { return spec_; }
 
  private:
@@ -74,6 +77,7 @@ class FakeEngine : public Engine {
   mutable Latch allocation_latch_;
   mutable std::atomic<int64_t> sequences_run_ = 0;
   std::atomic<Memory> memory_ = Memory::kPlenty;
+  std::atomic<bool> broken_ = false;
 };
 
 }  // namespace encoderd
