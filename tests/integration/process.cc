@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <spawn.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -44,6 +45,14 @@ Process::~Process() {
 }
 
 void Process::Signal(int signal) const { kill(pid_, signal); }
+
+absl::Duration Process::CpuTime() const {
+  clockid_t clock;
+  timespec time;
+  CHECK_EQ(clock_getcpuclockid(pid_, &clock), 0);
+  CHECK_EQ(clock_gettime(clock, &time), 0);
+  return absl::DurationFromTimespec(time);
+}
 
 void Process::Read() {
   char buffer[4096];

@@ -21,6 +21,9 @@ class Process {
 
   void Signal(int signal) const;
 
+  // What all its threads together have taken of CPUs so far.
+  absl::Duration CpuTime() const;
+
   // Waits until the output has a line with `text` and returns the line; fails the test when the
   // process ends or 20 s pass first.
   std::string AwaitLine(const std::string& text);

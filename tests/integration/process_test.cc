@@ -298,6 +298,27 @@ TEST(ServingTest, ARealModelGivesTheSameBitsAloneAndBesideOthers) {
   EXPECT_EQ(beside.numerics_id(), alone.numerics_id());
 }
 
+// Nobody calls, so nothing polls and nothing spins: workers, gRPC, watchdog and metrics sleep.
+TEST(ServingTest, AnIdleServerTakesNoCpu) {
+  Encoderd encoderd({"--model_dir=" ENCODERD_SOURCE_DIR "/deploy/models/reverse"});
+  encoderd.AwaitServing();
+  v1::EncodeRequest request;
+  v1::Tensor& vectors = *request.add_sequences()->mutable_inputs_embeds();
+  vectors.add_shape(1);
+  vectors.add_shape(10);
+  vectors.set_data(std::string(10 * sizeof(float), '\0'));
+  request.mutable_outputs()->set_last_hidden_state(true);
+  v1::EncodeResponse response;
+  grpc::ClientContext context;
+  ASSERT_TRUE(encoderd.encoder().Encode(&context, request, &response).ok());
+  absl::SleepFor(absl::Milliseconds(200));  // what ends with the call has ended
+
+  const absl::Time start = absl::Now();
+  const absl::Duration before = encoderd.process().CpuTime();
+  absl::SleepFor(absl::Seconds(3));
+  EXPECT_LT(encoderd.process().CpuTime() - before, (absl::Now() - start) / 100);
+}
+
 TEST(SignalTest, AnIdleServerEndsAtTheFirst) {
   for (const int signal : {SIGTERM, SIGINT}) {
     Encoderd encoderd({"--model_dir=" + kBert});
