@@ -73,7 +73,7 @@ bool VersionAsked();
 // one line that names the flag, what it expects and what it got.
 Options ReadOptions(std::vector<std::string>& faults);
 
-// What is in force, as one line of name=value.
+// The flags as one line of name=value. What 0 stands for is logged once the model is loaded.
 std::string Describe(const Options& options);
 
 }  // namespace encoderd

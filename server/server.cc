@@ -142,7 +142,9 @@ class GrpcServer final : public Server {
     LOG(INFO) << "Loaded the model. name=" << LogValue(name)
               << " family=" << LogValue(engine_->spec().family) << " parameters=" << info.parameters
               << " weights_bytes=" << info.weights_bytes << " isa=" << info.isa
-              << " precision=" << info.precision << " numerics_id=" << info.numerics_id;
+              << " precision=" << info.precision << " numerics_id=" << info.numerics_id
+              << " max_sequence_tokens=" << info.max_sequence_tokens
+              << " max_batch_tokens=" << info.max_batch_tokens;
     if (!info.tensors_unused.empty()) {
       LOG(WARNING) << "The model folder has tensors that are not used. names="
                    << LogValue(absl::StrJoin(info.tensors_unused, ","));
