@@ -80,8 +80,9 @@ class Engine {
  public:
   virtual ~Engine() = default;
 
-  // Reads the folder, packs the weights, builds and checks the kernels. Errors: kInvalidArgument or
-  // kNotFound with one line that says what is wrong with the folder and where.
+  // Reads the folder, packs the weights, builds and checks the kernels. Errors: one
+  // line that says what is wrong with the folder and where: kInvalidArgument, or the code with which
+  // a file cannot be read; kResourceExhausted; kInternal when oneDNN fails.
   static absl::StatusOr<std::unique_ptr<Engine>> Load(const EngineOptions& options);
 
   virtual const EncoderSpec& spec() const = 0;
