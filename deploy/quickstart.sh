@@ -67,7 +67,7 @@ ask() {
   local call=("$run" "$bin/encoderctl" encode "$digits" --one_hot=10 --address="$address")
   local answer expected
   step "Sending 16 digits"
-  "${call[@]}" --logits --last_hidden_state --attentions --values=16
+  "${call[@]}" --logits --last_hidden_state --values=10
   answer=$("${call[@]}" --logits --json | digits_of)
   expected=$(tr ',' '\n' <<<"$digits" | tac | paste -sd,)
   printf '\nsent      %s\nanswered  %s\n' "$digits" "$answer"
