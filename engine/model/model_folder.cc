@@ -40,13 +40,6 @@ absl::StatusOr<std::string> TokenizerSha256(const std::string& dir) {
   return std::string();
 }
 
-// The last part of the path, whether it ends with a slash or is ".".
-std::string FolderName(const std::string& dir) {
-  std::error_code error;
-  const std::filesystem::path path = std::filesystem::canonical(dir, error);
-  return error ? dir : path.filename().string();
-}
-
 // What modules.json adds to a spec, in places where it must fit.
 absl::Status ApplyPooling(const SentenceTransformer& modules, const std::string& dir,
                           EncoderSpec& spec) {
@@ -94,7 +87,7 @@ absl::StatusOr<ModelFolder> OpenModelFolder(const std::string& dir) {
   ASSIGN_OR_RETURN(Checkpoint checkpoint, Checkpoint::Resolve(std::move(file), &*spec));
   ASSIGN_OR_RETURN(std::string tokenizer_sha256, TokenizerSha256(encoder_dir));
   return ModelFolder{*std::move(spec), std::move(checkpoint), std::move(weights_sha256),
-                     std::move(tokenizer_sha256), FolderName(dir)};
+                     std::move(tokenizer_sha256)};
 }
 
 }  // namespace encoderd

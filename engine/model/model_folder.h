@@ -15,7 +15,6 @@ struct ModelFolder {
   Checkpoint checkpoint;
   std::string weights_sha256;    // of the bytes of model.safetensors
   std::string tokenizer_sha256;  // of tokenizer.json, else of vocab.txt; empty: neither is there
-  std::string name;              // the folder's own
 };
 
 // Errors: kNotFound or kInvalidArgument that say what is wrong with which file; for a folder with

@@ -13,6 +13,10 @@
 namespace encoderd {
 namespace {
 
+// A file decides how many names there are and how long: without limits on both, reporting one that is missing could take hours.
+constexpr size_t kMaxNameBytes = 512;
+constexpr size_t kMaxListEntries = 64;
+
 // Each layer is some twenty tensors by name; no encoder comes near this many.
 constexpr int64_t kMaxLayers = 4096;
 
@@ -130,6 +134,7 @@ class Validator {
                                      {"ffn_out", &spec_.ffn_out},
                                      {"norm2", &spec_.norm2}}) {
       for (const std::string* name : {&names->weight, &names->bias}) {
+        CheckLength(key, *name);
         Require(name->empty() || spec_.num_layers == 1 || absl::StrContains(*name, "{layer}"), key,
                 " names \"", *name, "\" in all ", spec_.num_layers,
                 " layers; expected \"{layer}\" in it");
@@ -146,6 +151,7 @@ class Validator {
 
   void CheckOutside(const std::string& key, const TensorNames& names) {
     for (const std::string* name : {&names.weight, &names.bias}) {
+      CheckLength(key, *name);
       Require(!absl::StrContains(*name, "{layer}"), key, " names \"", *name,
               "\"; expected no \"{layer}\" outside the blocks");
     }
@@ -153,6 +159,7 @@ class Validator {
 
   // The widths of a chain of steps that begins with `width`.
   void CheckSteps(const char* key, const std::vector<Step>& steps, int64_t width) {
+    CheckEntries(key, steps.size());
     for (size_t i = 0; i < steps.size(); ++i) {
       const std::string path = absl::StrCat(key, "[", i, "]");
       CheckPresence(path + ".names", steps[i].names, true, "");
@@ -164,7 +171,19 @@ class Validator {
     }
   }
 
+  void CheckLength(const std::string& key, const std::string& name) {
+    Require(name.size() <= kMaxNameBytes, key, " has a name of ", name.size(),
+            " bytes; expected at most ", kMaxNameBytes);
+  }
+
+  void CheckEntries(const char* key, size_t entries) {
+    Require(entries <= kMaxListEntries, key, " has ", entries, " entries; expected at most ",
+            kMaxListEntries);
+  }
+
   void CheckHabits() {
+    CheckEntries("aliases", spec_.aliases.size());
+    CheckEntries("harmless", spec_.harmless.size());
     for (const SuffixAlias& alias : spec_.aliases) {
       Require(!alias.from.empty() && !alias.to.empty() && alias.from != alias.to, "aliases has \"",
               alias.from, "\" → \"", alias.to, "\"; expected two different endings");

@@ -121,6 +121,16 @@ TEST(ValidateSpecTest, RefusesStepsThatDoNotFitTogether) {
               [](Spec& s) { s.default_pooling = Pooling::kPooler; });
 }
 
+TEST(ValidateSpecTest, LimitsNamesAndLists) {
+  ExpectFault(TinyTokenEncoder(), "512",
+              [](Spec& s) { s.query.weight = "{layer}" + std::string(506, 'x'); });
+  ExpectFault(TinyTokenEncoder(), "512",
+              [](Spec& s) { s.final_norm.weight = std::string(513, 'x'); });
+  ExpectFault(TinyBert(), "64", [](Spec& s) { s.aliases.resize(65, {"x", "y"}); });
+  ExpectFault(TinyBert(), "64", [](Spec& s) { s.harmless.resize(65, "x"); });
+  ExpectFault(TinyTokenEncoder(), "64", [](Spec& s) { s.logits.resize(65, s.logits[0]); });
+}
+
 TEST(ValidateSpecTest, RefusesHabitsThatFitEveryName) {
   ExpectFault(TinyBert(), "aliases", [](Spec& s) { s.aliases.push_back({"", "x"}); });
   ExpectFault(TinyBert(), "aliases", [](Spec& s) { s.aliases.push_back({"x", "x"}); });
