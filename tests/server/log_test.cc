@@ -76,7 +76,11 @@ class LogDeathTest : public ::testing::Test {
   // "threadsafe" starts a new process for each, so that StartLog is called once in it.
   void SetUp() override { GTEST_FLAG_SET(death_test_style, "threadsafe"); }
 
-  static std::string TerminationLog() { return ::testing::TempDir() + "log_test.termination"; }
+  // A file of the test's own, under a name that the process which is to die finds as well.
+  static std::string TerminationLog() {
+    return ::testing::TempDir() + "termination_log." +
+           ::testing::UnitTest::GetInstance()->current_test_info()->name();
+  }
   static std::string ReadTerminationLog() {
     std::ostringstream text;
     text << std::ifstream(TerminationLog()).rdbuf();
