@@ -1,7 +1,6 @@
 #include "engine/ops/layer_norm.h"
 
 #include <algorithm>
-#include <cstring>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -40,8 +39,8 @@ absl::StatusOr<LayerNorm> LayerNorm::Create(const LayerNormOptions& options,
   impl->activation = options.activation;
   ASSIGN_OR_RETURN(impl->weight, Buffer::Allocate(options.weight.size_bytes(), options.name));
   ASSIGN_OR_RETURN(impl->bias, Buffer::Allocate(options.bias.size_bytes(), options.name));
-  std::memcpy(impl->weight.data(), options.weight.data(), options.weight.size_bytes());
-  std::memcpy(impl->bias.data(), options.bias.data(), options.bias.size_bytes());
+  std::copy(options.weight.begin(), options.weight.end(), impl->weight.floats().begin());
+  std::copy(options.bias.begin(), options.bias.end(), impl->bias.floats().begin());
 
   absl::Status built = CatchOneDnn(options.name, [&] {
     dnnl::post_ops post_ops;

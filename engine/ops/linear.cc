@@ -1,7 +1,6 @@
 #include "engine/ops/linear.h"
 
 #include <algorithm>
-#include <cstring>
 #include <string_view>
 #include <vector>
 
@@ -83,7 +82,7 @@ absl::StatusOr<Linear> Linear::Create(const LinearOptions& options, const RowBuc
 
   ASSIGN_OR_RETURN(impl->weights, Buffer::Allocate(impl->packed.get_size(), options.name));
   ASSIGN_OR_RETURN(impl->bias, Buffer::Allocate(options.bias.size_bytes(), options.name));
-  std::memcpy(impl->bias.data(), options.bias.data(), options.bias.size_bytes());
+  std::copy(options.bias.begin(), options.bias.end(), impl->bias.floats().begin());
   absl::Status packed = CatchOneDnn(options.name, [&] {
     // torch keeps [out, in]; oneDNN's weights are [in, out], so the source is the transposed view.
     const memory::desc saved({in, out}, memory::data_type::f32, memory::format_tag::ba);

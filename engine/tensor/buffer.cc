@@ -3,8 +3,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
-#include <cstring>
 #include <string_view>
 
 #include "absl/status/status.h"
@@ -49,7 +49,7 @@ void Buffer::Free::operator()(std::byte* data) const {
 absl::StatusOr<Buffer> Buffer::AllocateZeroed(size_t bytes, std::string_view what) {
   if (bytes < kHugePageBytes) {
     ASSIGN_OR_RETURN(Buffer buffer, Allocate(bytes, what));
-    std::memset(buffer.data(), 0, bytes);
+    std::fill(buffer.bytes().begin(), buffer.bytes().end(), std::byte{0});
     return buffer;
   }
   RETURN_IF_ERROR(CheckFits(bytes, what));
