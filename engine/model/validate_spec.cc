@@ -13,7 +13,8 @@
 namespace encoderd {
 namespace {
 
-// A file decides how many names there are and how long: without limits on both, reporting one that is missing could take hours.
+// A file decides how many names there are and how long: without limits on both, reporting one that
+// is missing could take hours.
 constexpr size_t kMaxNameBytes = 512;
 constexpr size_t kMaxListEntries = 64;
 
