@@ -26,8 +26,8 @@ namespace encoderd {
 
 struct EngineOptions {
   std::string model_dir;
-  // Tokens to aim at in a batch of several sequences. 512: one core is within 3 % of its best rate
-  // there, and more tokens only add to the latency.
+  // Tokens to aim at in a batch of several sequences. 512: two of the largest
+  // row blocks; the products do not get larger beyond one, so more tokens only add to the latency.
   int64_t max_batch_tokens = 512;
   int64_t max_sequence_tokens = 0;  // 0 = the model's own limit; 8192 for models without one
   bool strict = false;              // tensors in the file that the model does not use are an error

@@ -29,7 +29,7 @@ absl::Status RequireSupportedIsa();
 std::string MathsLibrary();
 
 // Gives the calling thread the engine's numeric environment, for good: fp32 that is fp32 whatever
-// ONEDNN_DEFAULT_FPMATH_MODE says, subnormals flushed to zero (they cost hundreds of cycles and lie
+// ONEDNN_DEFAULT_FPMATH_MODE says, subnormals flushed to zero (they are slow to compute with and lie
 // below every tolerance), rounding to nearest, and one OpenMP thread, so that every operation runs
 // where it is called. Every thread that creates or runs operations calls it first.
 void EnterNumericEnvironment();
