@@ -110,11 +110,15 @@ absl::StatusOr<std::unique_ptr<Encoder>> Encoder::Create(const EncoderSpec& spec
 
 // ---- The pass -----------------------------------------------------------------------------------
 
-absl::Status Encoder::Run(std::span<BatchItem> items) {
+absl::Status Encoder::Run(std::span<BatchItem> items, absl::FunctionRef<bool()> abandoned) {
   Place(items);
   RETURN_IF_ERROR(Embed());
   WriteHiddenState(0);
   for (int64_t layer = 0; layer < spec_.num_layers && RowsRunningBeyond(2 * layer) > 0; ++layer) {
+    if (abandoned()) {
+      return absl::CancelledError(
+          absl::StrCat("the batch was abandoned before block ", layer, " of ", spec_.num_layers));
+    }
     RETURN_IF_ERROR(RunBlock(layer));
     WriteHiddenState(layer + 1);
   }

@@ -18,6 +18,7 @@
 #include <string_view>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "engine/engine.h"
@@ -38,7 +39,7 @@ class Encoder final : public Worker {
   static int64_t ScratchBytes(const EncoderSpec& spec, const EncoderWeights& weights,
                               int64_t max_tokens);
 
-  absl::Status Run(std::span<BatchItem> items) override;
+  absl::Status Run(std::span<BatchItem> items, absl::FunctionRef<bool()> abandoned) override;
 
  private:
   // One sequence in its place in the batch.

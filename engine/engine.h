@@ -7,8 +7,7 @@
 //   auto checked = Validate(engine->spec(), limits, request);            // → Plan or Violations
 //   ASSIGN_OR_RETURN(Answer answer, engine->AllocateAnswer(request, plan));
 //   ASSIGN_OR_RETURN(auto worker, engine->CreateWorker());               // one per thread
-//   absl::Status status = worker->Run(items);                            // items: sequences of one
-//   or of many calls
+//   absl::Status status = worker->Run(items, NeverAbandoned);            // sequences of any calls
 #pragma once
 
 #include <cstdint>
@@ -17,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "engine/model/spec.h"
@@ -63,6 +63,9 @@ struct BatchItem {
   absl::Status status;
 };
 
+// For batches that somebody will wait for to the end.
+inline bool NeverAbandoned() { return false; }
+
 // A thread's own part of the engine: scratch memory and numeric environment. Not thread-safe;
 // create and use it in one thread.
 class Worker {
@@ -70,9 +73,12 @@ class Worker {
   virtual ~Worker() = default;
 
   // Runs the batch and writes every answer. The tensors of an item do not depend, to the bit, on
-  // the other items. Errors: kInternal when a kernel fails; then no item's answer may be used.
+  // the other items.
+  // `abandoned` is asked in this thread, once before each block: whether nobody waits for the batch
+  // any more. Errors: kCancelled once it has said so, kInternal when a kernel fails; then no item's
+  // answer may be used, and the worker is as good as before.
   // REQUIRES: the items' tokens add up to at most max_batch_tokens, or there is a single item.
-  virtual absl::Status Run(std::span<BatchItem> items) = 0;
+  virtual absl::Status Run(std::span<BatchItem> items, absl::FunctionRef<bool()> abandoned) = 0;
 };
 
 // Immutable and thread-safe after Load.

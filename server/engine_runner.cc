@@ -38,7 +38,7 @@ absl::Status WarmUp(const Engine& engine, const std::string& model_dir, Worker& 
   }
   ASSIGN_OR_RETURN(Answer answer, engine.AllocateAnswer(request, *plan));
   BatchItem item = {.request = &request, .plan = plan, .answer = &answer};
-  RETURN_IF_ERROR(worker.Run({&item, 1}));
+  RETURN_IF_ERROR(worker.Run({&item, 1}, NeverAbandoned));
   if (item.status.ok()) return absl::OkStatus();
   // A sequence of zeros is one that every model has to take.
   return absl::InvalidArgumentError(
@@ -61,7 +61,7 @@ absl::Status EngineRunner::Run(std::span<Slot> slots) {
                       .sequence = slot.sequence,
                       .answer = &call.answer()});
   }
-  RETURN_IF_ERROR(worker_->Run(items_));
+  RETURN_IF_ERROR(worker_->Run(items_, NeverAbandoned));
   for (size_t i = 0; i < slots.size(); ++i) {
     slots[i].status = std::move(items_[i].status);
     // An item's own fault is the one that the engine's contract names.

@@ -65,7 +65,7 @@ class Batch {
   }
 
   int64_t sequences() const { return sequences_; }
-  void Run(Worker& worker) { CHECK(worker.Run(items_).ok()); }
+  void Run(Worker& worker) { CHECK(worker.Run(items_, NeverAbandoned).ok()); }
 
   // Equal sequences have equal rows, whatever their place in the batch.
   void CheckBits(Worker& worker) {

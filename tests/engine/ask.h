@@ -56,7 +56,7 @@ inline Answer Ask(const Engine& engine, Worker& worker, Request request) {
   Prepared prepared(engine, std::move(request));
   std::vector<BatchItem> items;
   prepared.AppendItems(items);
-  const absl::Status status = worker.Run(items);
+  const absl::Status status = worker.Run(items, NeverAbandoned);
   CHECK(status.ok()) << status;
   for (const BatchItem& item : items) CHECK(item.status.ok()) << item.status;
   return std::move(prepared.answer);

@@ -101,7 +101,7 @@ void ExpectUnchangedAmongNeighbours(const Engine& engine, Worker& worker, const 
     ASSERT_LE(tokens, engine.info().max_batch_tokens);
     std::vector<BatchItem> items;
     for (auto& call : calls) call->AppendItems(items);
-    ASSERT_THAT(worker.Run(items), IsOk());
+    ASSERT_THAT(worker.Run(items, NeverAbandoned), IsOk());
     const Answer& got = calls[place]->answer;
     ASSERT_EQ(BytesOf(got.last_hidden_state), BytesOf(alone.last_hidden_state))
         << "batch " << batch;
@@ -326,6 +326,44 @@ TEST_F(EngineTest, BlocksAboveTheHighestOneAskedForAreNotRun) {
       << "a map needs the projection of its block and nothing behind it";
 }
 
+// ---- Stopping -----------------------------------------------------------------------------------
+
+TEST_F(EngineTest, AsksOncePerBlockWhetherTheBatchIsAbandoned) {
+  const auto worker = NewWorker(*engine_);
+  auto questions = [&](const OutputSpec& outputs) {
+    Prepared call(*engine_, {.sequences = {RandomSequence(9)}, .outputs = outputs});
+    std::vector<BatchItem> items;
+    call.AppendItems(items);
+    int asked = 0;
+    EXPECT_THAT(worker->Run(items, [&] { return ++asked == 0; }), IsOk());
+    return asked;
+  };
+  OutputSpec embeddings, first_map;
+  embeddings.hidden_states = {0};
+  first_map.attentions = AttentionSpec{.layers = {0}};
+  EXPECT_EQ(questions(HiddenAndPooled()), kSmallBert.layers);
+  EXPECT_EQ(questions(first_map), 1);
+  EXPECT_EQ(questions(embeddings), 0);
+}
+
+TEST_F(EngineTest, AbandonedBatchStopsAtTheNextBlockAndLeavesTheWorkerAsItWas) {
+  const auto worker = NewWorker(*engine_);
+  const Request request = {.sequences = {RandomSequence(31)}, .outputs = HiddenAndPooled()};
+  const std::vector<std::byte> before = BytesOf(Ask(*engine_, *worker, request).last_hidden_state);
+  Prepared call(*engine_, {.sequences = {RandomSequence(128)}, .outputs = HiddenAndPooled()});
+  std::vector<BatchItem> items;
+  call.AppendItems(items);
+  const int64_t executes = ops::ThreadOpCounts().executes;
+  int asked = 0;
+  EXPECT_THAT(worker->Run(items, [&] { return ++asked == 2; }),
+              StatusIs(absl::StatusCode::kCancelled, HasSubstr("before block 1 of 2")));
+  EXPECT_EQ(asked, 2);
+  // The embedding norm and the operations of the first block.
+  const int64_t chunks = engine_->info().fixed_row_blocks ? 2 : 1;
+  EXPECT_EQ(ops::ThreadOpCounts().executes - executes, chunks * (1 + 6));
+  EXPECT_EQ(BytesOf(Ask(*engine_, *worker, request).last_hidden_state), before);
+}
+
 // ---- Bad numbers --------------------------------------------------------------------------------
 
 TEST(EngineNumbersTest, NonFiniteResultFailsItsOwnSequenceAlone) {
@@ -351,7 +389,7 @@ TEST(EngineNumbersTest, NonFiniteResultFailsItsOwnSequenceAlone) {
     std::vector<BatchItem> items;
     a.AppendItems(items);
     b.AppendItems(items);
-    EXPECT_THAT(worker->Run(items), IsOk());
+    EXPECT_THAT(worker->Run(items, NeverAbandoned), IsOk());
     return std::tuple(items[0].status, items[1].status, BytesOf(b.answer.last_hidden_state));
   };
   OutputSpec map;

@@ -386,7 +386,7 @@ Encoded EncodeEverything(DataType type, const std::vector<int32_t>& ids) {
         {.request = &request, .plan = &encoded.plan, .sequence = i, .answer = &*answer});
   }
   auto worker = engine.CreateWorker();
-  EXPECT_TRUE((*worker)->Run(items).ok());
+  EXPECT_TRUE((*worker)->Run(items, NeverAbandoned).ok());
   encoded.answer = std::make_shared<const Answer>(*std::move(answer));
   return encoded;
 }

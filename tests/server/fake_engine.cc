@@ -95,7 +95,7 @@ class FakeWorker : public Worker {
  public:
   explicit FakeWorker(const FakeEngine& engine) : engine_(engine) {}
 
-  absl::Status Run(std::span<BatchItem> items) override {
+  absl::Status Run(std::span<BatchItem> items, absl::FunctionRef<bool()>) override {
     engine_.latch_.Pass();
     for (const BatchItem& item : items) {
       if (FirstId(item) == FakeEngine::kFailsBatch) return absl::InternalError("a kernel failed");
