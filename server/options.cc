@@ -38,6 +38,15 @@ ABSL_FLAG(int32_t, max_connection_inflight, 64,
           "Calls that one connection may have in flight, so that one sender cannot own the queue. "
           "Range: 1 to 65536.");
 
+ABSL_FLAG(absl::Duration, max_connection_age, absl::ZeroDuration(),
+          "After how long a connection is asked to go, give or take a tenth, so that clients connect "
+          "again and spread over the replicas that there are by then. 5m suits a balancer that "
+          "spreads connections, such as a Kubernetes Service; clients that balance by themselves "
+          "need none. 0 = never. Range: 0 to 24h.");
+ABSL_FLAG(absl::Duration, max_connection_age_grace, absl::Minutes(1),
+          "How long the calls of a connection that was asked to go may still take; what is left then "
+          "is cut off with UNAVAILABLE. Range: 1ms to 1h.");
+
 ABSL_FLAG(int64_t, max_sequence_tokens, 0,
           "Longest sequence, tokens. 0 = the model's own limit, or 8192 for models without one. "
           "Range: 0 to 1048576.");
@@ -102,7 +111,8 @@ const std::vector<FlagGroup>& Groups() {
   static const auto* const groups = new std::vector<FlagGroup>{
       {"Model", {"model_dir", "strict", "check"}},
       {"Addresses",
-       {"listen", "metrics_listen", "plaintext", "max_connections", "max_connection_inflight"}},
+       {"listen", "metrics_listen", "plaintext", "max_connections", "max_connection_inflight",
+        "max_connection_age", "max_connection_age_grace"}},
       {"Limits of a call",
        {"max_sequence_tokens", "max_request_sequences", "max_request_tokens", "max_response_bytes",
         "max_inflight_bytes", "default_deadline"}},
@@ -152,6 +162,10 @@ class Checker {
 void CheckRanges(const Options& options, Checker& check) {
   check.Range("max_connections", options.max_connections, 1, 65536);
   check.Range("max_connection_inflight", options.max_connection_inflight, 1, 65536);
+  check.Range("max_connection_age", options.max_connection_age, absl::ZeroDuration(),
+              absl::Hours(24));
+  check.Range("max_connection_age_grace", options.max_connection_age_grace, absl::Milliseconds(1),
+              absl::Hours(1));
   check.Range("max_sequence_tokens", options.max_sequence_tokens, 0, 1 << 20);
   check.Range("max_request_sequences", options.max_request_sequences, 1, 1 << 20);
   check.Range("max_request_tokens", options.max_request_tokens, 1, 1 << 24);
@@ -268,6 +282,8 @@ Options ReadOptions(std::vector<std::string>& faults) {
       .drain_timeout = absl::GetFlag(FLAGS_drain_timeout),
       .max_connections = absl::GetFlag(FLAGS_max_connections),
       .max_connection_inflight = absl::GetFlag(FLAGS_max_connection_inflight),
+      .max_connection_age = absl::GetFlag(FLAGS_max_connection_age),
+      .max_connection_age_grace = absl::GetFlag(FLAGS_max_connection_age_grace),
       .isa_max = absl::GetFlag(FLAGS_isa_max),
       .termination_log = absl::GetFlag(FLAGS_termination_log),
       .strict = absl::GetFlag(FLAGS_strict),
@@ -295,6 +311,8 @@ std::string Describe(const Options& options) {
       " listen=", options.listen.ToString(), " metrics_listen=", options.metrics_listen.ToString(),
       " plaintext=", bool_name(options.plaintext), " max_connections=", options.max_connections,
       " max_connection_inflight=", options.max_connection_inflight,
+      " max_connection_age=", absl::FormatDuration(options.max_connection_age),
+      " max_connection_age_grace=", absl::FormatDuration(options.max_connection_age_grace),
       " max_sequence_tokens=", options.max_sequence_tokens,
       " max_request_sequences=", options.max_request_sequences,
       " max_request_tokens=", options.max_request_tokens,

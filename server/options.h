@@ -55,6 +55,8 @@ struct Options {
   absl::Duration drain_timeout;
   int max_connections = 0;
   int max_connection_inflight = 0;
+  absl::Duration max_connection_age;
+  absl::Duration max_connection_age_grace;
   std::string isa_max;  // a name of engine/ops/runtime.h, or "auto"
   LogFormat log_format = LogFormat::kText;
   std::string termination_log;  // "" = none

@@ -25,6 +25,7 @@
 #include "server/health_service.h"
 #include "server/listener.h"
 #include "server/log.h"
+#include "server/mutex.h"
 #include "server/unknown_methods.h"
 #include "server/watchdog.h"
 
@@ -59,7 +60,8 @@ void RouteLibraryLogs() {
       });
 }
 
-void SetTransport(grpc::ServerBuilder& builder, const EncodeOptions& service) {
+void SetTransport(grpc::ServerBuilder& builder, const EncodeOptions& service,
+                  const Options& options) {
   // Above our own limit, so that a request beyond that is refused by us, with details, and the
   // connection stays of use.
   builder.SetMaxReceiveMessageSize(static_cast<int>(2 * service.limits.max_request_bytes));
@@ -71,6 +73,17 @@ void SetTransport(grpc::ServerBuilder& builder, const EncodeOptions& service) {
   // We ping every minute: peers that vanished without a word are noticed and their calls dropped.
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, 60'000);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 20'000);
+  // A client that is asked to go has its calls finished and connects again, wherever the balancer
+  // sends it by then.
+  if (options.max_connection_age > absl::ZeroDuration()) {
+    const auto milliseconds = [](absl::Duration time) {
+      return static_cast<int>(absl::ToInt64Milliseconds(time));
+    };
+    builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_AGE_MS,
+                               milliseconds(options.max_connection_age));
+    builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_AGE_GRACE_MS,
+                               milliseconds(options.max_connection_age_grace));
+  }
   // Streams above our own share of a connection, so that we refuse, with details.
   builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS,
                              std::max(1024, 2 * service.max_connection_inflight));
@@ -86,11 +99,12 @@ void SetTransport(grpc::ServerBuilder& builder, const EncodeOptions& service) {
 
 class GrpcServer final : public Server {
  public:
-  GrpcServer(const Options& options, Metrics& metrics)
+  GrpcServer(const Options& options, Metrics& metrics, Clock& clock)
       : options_(options),
         metrics_(metrics),
-        encode_(ServiceOptions(options), SteadyClock(), metrics),
-        unknown_(SteadyClock(), metrics) {}
+        clock_(clock),
+        encode_(ServiceOptions(options), clock, metrics),
+        unknown_(clock, metrics) {}
 
   ~GrpcServer() override {
     metrics_.SetBatcher(nullptr);
@@ -114,7 +128,7 @@ class GrpcServer final : public Server {
     connections_ = builder.experimental().AddExternalConnectionAcceptor(
         grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
         grpc::InsecureServerCredentials());
-    SetTransport(builder, ServiceOptions(options_));
+    SetTransport(builder, ServiceOptions(options_), options_);
     builder.RegisterService(&encode_);
     builder.RegisterService(&health_);
     builder.RegisterCallbackGenericService(&unknown_);
@@ -135,7 +149,7 @@ class GrpcServer final : public Server {
                                                .max_queue_requests = options_.max_queue_requests,
                                                .max_queue_tokens = options_.max_queue_tokens,
                                                .max_queue_time = options_.max_queue_time},
-                                              SteadyClock(), metrics_, [this] {
+                                              clock_, metrics_, [this] {
                                                 return MakeWarmRunner(*engine_, options_.model_dir);
                                               }));
     const std::string name = ModelName(options_.model_dir);
@@ -155,7 +169,7 @@ class GrpcServer final : public Server {
                        .isa = info.isa,
                        .numerics_id = info.numerics_id});
     metrics_.SetBatcher(batcher_.get());
-    watchdog_ = std::make_unique<Watchdog>(*batcher_, SteadyClock(), health_);
+    watchdog_ = std::make_unique<Watchdog>(*batcher_, clock_, health_);
     encode_.Serve({.model_name = name,
                    .engine = engine_.get(),
                    .batcher = batcher_.get(),
@@ -166,16 +180,17 @@ class GrpcServer final : public Server {
 
   bool Drain() override {
     // Whoever routes calls to us learns that we go before we refuse any.
+    const absl::Time refusing = clock_.Now() + options_.drain_delay;
     SetReady(false);
-    absl::SleepFor(options_.drain_delay);
-    const absl::Time end = absl::Now() + options_.drain_timeout;
+    SleepUntil(refusing);
+    const absl::Time end = clock_.Now() + options_.drain_timeout;
     encode_.Drain();
-    const bool finished = batcher_ == nullptr || batcher_->Drain(end - absl::Now());
+    const bool finished = batcher_ == nullptr || batcher_->Drain(end - clock_.Now());
     // Stop ends what is left and then waits for running batches, for which nobody here waits.
     if (!finished) stopping_ = std::thread([this] { batcher_->Stop(); });
     listener_->Stop();
     health_.EndWatches();
-    const bool sent = encode_.AwaitSent(SteadyClock().Now() + (end - absl::Now()));
+    const bool sent = encode_.AwaitSent(end);
     grpc_->Shutdown(absl::ToChronoTime(absl::Now() + kLastBytes));
     return finished && sent;
   }
@@ -189,6 +204,11 @@ class GrpcServer final : public Server {
     connections_->HandleNewConnection(&connection);
   }
 
+  void SleepUntil(absl::Time end) {
+    MutexLock lock(sleep_mutex_);
+    while (clock_.Now() < end) clock_.WaitUntil(never_, sleep_mutex_, end);
+  }
+
   void SetReady(bool ready) {
     health_.SetReady(ready);
     metrics_.SetReady(ready);
@@ -196,6 +216,7 @@ class GrpcServer final : public Server {
 
   const Options options_;
   Metrics& metrics_;
+  Clock& clock_;
   HealthService health_;
   EncodeService encode_;
   UnknownMethods unknown_;
@@ -206,13 +227,16 @@ class GrpcServer final : public Server {
   std::unique_ptr<Batcher> batcher_;
   std::unique_ptr<Watchdog> watchdog_;
   std::thread stopping_;
+  Mutex sleep_mutex_;
+  CondVar never_;  // notified by the clock alone
   std::unique_ptr<grpc::Server> grpc_;
 };
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Server>> Server::Listen(const Options& options, Metrics& metrics) {
-  auto server = std::make_unique<GrpcServer>(options, metrics);
+absl::StatusOr<std::unique_ptr<Server>> Server::Listen(const Options& options, Metrics& metrics,
+                                                       Clock& clock) {
+  auto server = std::make_unique<GrpcServer>(options, metrics, clock);
   RETURN_IF_ERROR(server->Bind());
   return server;
 }

@@ -16,6 +16,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "engine/engine.h"
+#include "server/batching/clock.h"
 #include "server/metrics.h"
 #include "server/options.h"
 
@@ -28,9 +29,10 @@ using EngineLoader = std::function<absl::StatusOr<std::unique_ptr<Engine>>()>;
 class Server {
  public:
   // Binds the address and answers from now on: health says NOT_SERVING, calls get UNAVAILABLE.
-  // `metrics` must outlive the server. Errors: kUnavailable when the address cannot be bound.
-  // REQUIRES: options.workers is at least 1.
-  static absl::StatusOr<std::unique_ptr<Server>> Listen(const Options& options, Metrics& metrics);
+  // `metrics` and `clock` must outlive the server. Errors: kUnavailable when the address cannot be
+  // bound. REQUIRES: options.workers is at least 1.
+  static absl::StatusOr<std::unique_ptr<Server>> Listen(const Options& options, Metrics& metrics,
+                                                        Clock& clock = SteadyClock());
 
   // Ends every call at once, then waits for running batches.
   virtual ~Server() = default;

@@ -7,6 +7,7 @@
 #include <memory>
 #include <string>
 
+#include "absl/time/clock.h"
 #include "tests/integration/test_server.h"
 
 namespace encoderd {
@@ -65,6 +66,43 @@ TEST(ConnectionLimitTest, NothingIsOpenAfterADrain) {
   server.AwaitMetric(kOpen, 0);
   EXPECT_EQ(EncodeOn(server.Connect()).error_code(), grpc::StatusCode::UNAVAILABLE);
   EXPECT_EQ(server.Metric(kRefused), 0);  // the port is closed: nobody came so far
+}
+
+// ---- Age ----------------------------------------------------------------------------------------
+
+Options ShortLived(absl::Duration grace) {
+  Options options = TestOptions();
+  options.max_connection_age = absl::Milliseconds(100);
+  options.max_connection_age_grace = grace;
+  return options;
+}
+
+// Waits until the server has asked the channel's connection to go.
+void AwaitAskedToGo(grpc::Channel& channel) {
+  ASSERT_TRUE(channel.WaitForStateChange(GRPC_CHANNEL_READY,
+                                         absl::ToChronoTime(absl::Now() + absl::Seconds(20))));
+}
+
+TEST(ConnectionAgeTest, AnOldConnectionIsReplacedAndItsCallIsAnswered) {
+  TestServer server(ShortLived(absl::Seconds(20)));
+  server.engine().latch().Close();
+  PendingCall call(server.encoder(), IdsRequest({{1}}));
+  server.engine().latch().AwaitWaiting(1);
+  AwaitAskedToGo(*server.channel());
+  server.engine().latch().Open();
+  EXPECT_TRUE(call.status().ok()) << call.status().error_message();
+  for (int i = 0; i < 3; ++i) {
+    ASSERT_TRUE(EncodeOn(server.channel()).ok());
+    AwaitAskedToGo(*server.channel());
+  }
+}
+
+TEST(ConnectionAgeTest, ACallThatOutlivesTheGraceIsCutOff) {
+  TestServer server(ShortLived(absl::Milliseconds(100)));
+  server.engine().latch().Close();
+  PendingCall call(server.encoder(), IdsRequest({{1}}));
+  EXPECT_EQ(call.status().error_code(), grpc::StatusCode::UNAVAILABLE);
+  server.AwaitMetric("encoderd_calls_in_flight", 0);
 }
 
 }  // namespace

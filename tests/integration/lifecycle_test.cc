@@ -13,6 +13,7 @@
 
 #include "absl/time/clock.h"
 #include "tests/integration/test_server.h"
+#include "tests/server/batching/fake_clock.h"
 
 namespace encoderd {
 namespace {
@@ -231,21 +232,25 @@ TEST(DrainTest, AcceptedCallsAreAnsweredAndNewOnesRefused) {
 }
 
 TEST(DrainTest, ServesOnForTheDelay) {
+  FakeClock clock;
   Options options = TestOptions();
-  options.drain_delay = absl::Milliseconds(300);
-  TestServer server(options);
+  options.drain_delay = absl::Seconds(5);
+  TestServer server(options, clock);
   ReadinessWatch watch(server);
   HealthCheckResponse::ServingStatus status;
   ASSERT_TRUE(watch.Next(status));
   std::thread draining([&] { EXPECT_TRUE(server.server().Drain()); });
   ASSERT_TRUE(watch.Next(status));
   EXPECT_EQ(status, HealthCheckResponse::NOT_SERVING);
+  clock.Advance(absl::Milliseconds(4999));
   EXPECT_TRUE(server.Encode(IdsRequest({{1}})).ok());
   v1::EncodeResponse response;
   grpc::ClientContext context;
   const auto newcomer = v1::EncoderService::NewStub(server.Connect());
   EXPECT_TRUE(newcomer->Encode(&context, IdsRequest({{1}}), &response).ok());
+  clock.Advance(absl::Milliseconds(1));
   draining.join();
+  EXPECT_EQ(server.Encode(IdsRequest({{1}})).error_code(), grpc::StatusCode::UNAVAILABLE);
 }
 
 TEST(DrainTest, WhatIsLeftAfterTheTimeoutGetsUnavailable) {

@@ -125,6 +125,7 @@ TEST(CommandTest, HelpNamesEveryFlagAndExitCode) {
                            "--drain_timeout",
                            "--max_connections",
                            "--max_connection_inflight",
+                           "--max_connection_age",
                            "--max_inflight_bytes",
                            "--isa_max",
                            "--log_format",

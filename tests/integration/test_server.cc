@@ -35,16 +35,17 @@ std::string ReasonOf(const grpc::Status& status) {
   return info.has_value() ? info->reason() : "none";
 }
 
-TestServer::TestServer(const Options& options) : TestServer(options, NotLoaded()) {
+TestServer::TestServer(const Options& options, Clock& clock)
+    : TestServer(options, NotLoaded(), clock) {
   const absl::Status loaded = Load();
   CHECK(loaded.ok()) << loaded;
 }
 
-TestServer::TestServer(const Options& options, NotLoaded) {
+TestServer::TestServer(const Options& options, NotLoaded, Clock& clock) {
   auto metrics = Metrics::Start("", Version(), "test");
   CHECK(metrics.ok()) << metrics.status();
   metrics_ = *std::move(metrics);
-  auto server = Server::Listen(options, *metrics_);
+  auto server = Server::Listen(options, *metrics_, clock);
   CHECK(server.ok()) << server.status();
   server_ = *std::move(server);
   channel_ = Connect();

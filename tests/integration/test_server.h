@@ -53,13 +53,13 @@ class TestServer {
  public:
   struct NotLoaded {};
 
-  explicit TestServer(const Options& options = TestOptions());
+  explicit TestServer(const Options& options = TestOptions(), Clock& clock = SteadyClock());
   // Opens the engine's latch, so that nothing waits for ever.
   ~TestServer();
 
   // What Server::Load says. Done by the constructor unless told otherwise.
   absl::Status Load();
-  TestServer(const Options& options, NotLoaded);
+  TestServer(const Options& options, NotLoaded, Clock& clock = SteadyClock());
 
   Server& server() { return *server_; }
   FakeEngine& engine() { return *engine_; }
