@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <fstream>
 
 #include "absl/log/check.h"
 #include "absl/strings/match.h"
@@ -52,6 +53,14 @@ absl::Duration Process::CpuTime() const {
   CHECK_EQ(clock_getcpuclockid(pid_, &clock), 0);
   CHECK_EQ(clock_gettime(clock, &time), 0);
   return absl::DurationFromTimespec(time);
+}
+
+int64_t Process::ResidentBytes() const {
+  std::ifstream statm(absl::StrCat("/proc/", pid_, "/statm"));
+  int64_t all_pages = 0, resident_pages = 0;
+  statm >> all_pages >> resident_pages;
+  CHECK(statm.good()) << "the process has ended";
+  return resident_pages * sysconf(_SC_PAGESIZE);
 }
 
 void Process::Read() {

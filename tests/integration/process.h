@@ -3,6 +3,7 @@
 
 #include <sys/types.h>
 
+#include <cstdint>
 #include <string>
 #include <thread>
 #include <vector>
@@ -23,6 +24,9 @@ class Process {
 
   // What all its threads together have taken of CPUs so far.
   absl::Duration CpuTime() const;
+
+  // Memory that it has in RAM now, in bytes.
+  int64_t ResidentBytes() const;
 
   // Waits until the output has a line with `text` and returns the line; fails the test when the
   // process ends or 20 s pass first.
