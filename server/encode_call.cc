@@ -1,7 +1,5 @@
 #include "server/encode_call.h"
 
-#include <grpcpp/alarm.h>
-
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
@@ -31,6 +29,232 @@ constexpr size_t kMaxRequestIdBytes = 128;
 // Told to callers who are to try again when nothing better is known.
 constexpr absl::Duration kShortestRetry = absl::Milliseconds(10);
 
+bool IsPrintable(std::string_view text) {
+  return std::all_of(text.begin(), text.end(),
+                     [](char c) { return absl::ascii_isprint(static_cast<unsigned char>(c)); });
+}
+
+}  // namespace
+
+EncodeCall::EncodeCall(EncodeContext& service, grpc::CallbackServerContext& context, Method method)
+    : service_(service),
+      context_(context),
+      method_(method),
+      peer_(context.peer()),
+      arrival_(service.clock.Now()),
+      has_deadline_(context.deadline() != std::chrono::system_clock::time_point::max()) {}
+
+// Whoever of gRPC and the workers lets go last.
+EncodeCall::~EncodeCall() {
+  if (held_bytes_ > 0) service_.memory.Give(held_bytes_);
+}
+
+void EncodeCall::Start(const grpc::ByteBuffer& bytes) {
+  self_ = shared_from_this();
+  service_.metrics.CallStarted();
+  std::optional<Refusal> refusal;
+  try {
+    refusal = Admit(bytes);
+  } catch (const std::bad_alloc&) {
+    refusal = OutOfMemory("the request");
+  }
+  // Without a refusal the batcher has the call: it may have ended by now.
+  if (refusal.has_value()) Refuse(*std::move(refusal), std::nullopt);
+}
+
+// ---- In -----------------------------------------------------------------------------------------
+
+// Everything that is checked before the work. Nothing: the batcher has accepted the call and ends
+// it, possibly before this returns.
+std::optional<Refusal> EncodeCall::Admit(const grpc::ByteBuffer& bytes) {
+  request_id_ = RequestId(context_, "");
+  if (auto refusal = service_.NotServing()) return refusal;
+  if (auto refusal = TakeSlot()) return refusal;
+  if (auto refusal = DecodeEncodeRequest(bytes, service_.options.limits, decoded_)) return refusal;
+  request_id_ = RequestId(context_, decoded_.message->request_id());
+  if (auto refusal = service_.WrongModel(decoded_.message->model())) return refusal;
+  if (auto refusal = Check()) return refusal;
+  int64_t answer_bytes = 0;
+  if (auto refusal = PrepareAnswer(answer_bytes)) return refusal;
+  if (auto refusal = TakeMemory(static_cast<int64_t>(bytes.Length()), answer_bytes)) return refusal;
+  SetDeadline();
+  admitted_.store(true, std::memory_order_release);
+  return Begin();
+}
+
+std::optional<Refusal> EncodeCall::TakeSlot() {
+  has_slot_ = service_.connections.Take(peer_);
+  if (has_slot_) return std::nullopt;
+  return Refusal{.status = absl::ResourceExhaustedError(
+                     absl::StrCat("the connection has ", service_.connections.max_inflight(),
+                                  " calls in flight, as many as it may have, or twice as many "
+                                  "with answers that it has not read")),
+                 .reason = "CONNECTION_BUSY",
+                 .retry_after = RetryAfter()};
+}
+
+std::optional<Refusal> EncodeCall::TakeMemory(int64_t request_bytes, int64_t answer_bytes) {
+  const int64_t bytes = CallBytes(request_bytes, answer_bytes);
+  if (service_.memory.Take(bytes)) {
+    held_bytes_ = bytes;
+    return std::nullopt;
+  }
+  return Refusal{.status = absl::ResourceExhaustedError(
+                     absl::StrCat("the call needs ", bytes,
+                                  " bytes; expected at most what the calls in "
+                                  "flight leave of ",
+                                  service_.memory.max_bytes())),
+                 .reason = "MEMORY_BUDGET",
+                 .retry_after = RetryAfter()};
+}
+
+// Fills in the plan, or tells every fault of the request.
+std::optional<Refusal> EncodeCall::Check() {
+  const v1::EncodeRequest& message = *decoded_.message;
+  const int64_t ceiling = service_.options.max_response_bytes;
+  const int64_t asked =
+      message.max_response_bytes() == 0
+          ? kDefaultResponseBytes
+          : static_cast<int64_t>(std::min<uint64_t>(message.max_response_bytes(),
+                                                    std::numeric_limits<int64_t>::max()));
+
+  Violations violations = std::move(decoded_.faults);
+  if (!message.request_id().empty() && message.request_id() != request_id_) {
+    ++violations.total;
+    violations.listed.insert(
+        violations.listed.begin(),
+        {.reason = "UNSUPPORTED_VALUE",
+         .field = "request_id",
+         .description = absl::StrCat("expected at most ", kMaxRequestIdBytes,
+                                     " printable ASCII characters, got ",
+                                     message.request_id().size(), " bytes")});
+  }
+  RequestLimits limits = {.max_sequence_tokens = service_.served.max_sequence_tokens,
+                          .max_request_sequences = service_.options.limits.max_request_sequences,
+                          .max_request_tokens = service_.options.limits.max_request_tokens};
+  LimitAnswer(std::min(asked, ceiling), limits);
+  auto checked = Validate(service_.served.engine->spec(), limits, decoded_.request);
+  if (auto* found = std::get_if<Violations>(&checked)) {
+    violations.total += found->total;
+    std::move(found->listed.begin(), found->listed.end(), std::back_inserter(violations.listed));
+    violations.listed.resize(std::min(violations.listed.size(), kMaxViolations));
+  } else {
+    plan_ = std::get<Plan>(std::move(checked));
+  }
+  if (violations.total == 0) return std::nullopt;
+  return RefusalOf(std::move(violations));
+}
+
+// The caller's deadline, which gRPC watches, or the default one, which we watch.
+void EncodeCall::SetDeadline() {
+  if (has_deadline_) {
+    // Both clocks are read now: the call may have taken long to get here.
+    deadline_ = service_.clock.Now() + (absl::FromChrono(context_.deadline()) - absl::Now());
+    return;
+  }
+  deadline_ = arrival_ + service_.options.default_deadline;
+  alarm_.emplace();
+  alarm_->Set(absl::ToChronoTime(absl::Now() + (deadline_ - service_.clock.Now())),
+              [call = weak_from_this()](bool fired) {
+                const auto self = call.lock();
+                if (fired && self != nullptr) self->OnDefaultDeadline();
+              });
+}
+
+CallInfo EncodeCall::InfoOf(std::span<const Sequence> sequences) const {
+  CallInfo info = {.tokens = {},
+                   .priority = decoded_.priority,
+                   .arrival = arrival_,
+                   .deadline = deadline_};
+  info.tokens.reserve(sequences.size());
+  for (const Sequence& sequence : sequences) info.tokens.push_back(sequence.tokens());
+  return info;
+}
+
+Refusal EncodeCall::NotSubmitted(absl::Status status) const {
+  Refusal refusal = RefusalOf(std::move(status));
+  if (refusal.reason == "QUEUE_FULL") refusal.retry_after = RetryAfter();
+  return refusal;
+}
+
+absl::Duration EncodeCall::RetryAfter() const {
+  return std::max(service_.served.batcher->Snapshot().predicted_wait, kShortestRetry);
+}
+
+// ---- Out ----------------------------------------------------------------------------------------
+
+void EncodeCall::Cancelled() {
+  if (!admitted_.load(std::memory_order_acquire)) return;  // refused: it has ended already
+  const auto self = shared_from_this();
+  const bool timeout = has_deadline_ && RanOutOfTime(deadline_ - arrival_,
+                                                     deadline_ - service_.clock.Now());
+  EndWork(timeout ? DeadlineError() : absl::CancelledError("the caller cancelled the call"));
+}
+
+void EncodeCall::Done() {
+  {
+    MutexLock lock(done_mutex_);
+    done_ = true;
+  }
+  if (alarm_.has_value()) alarm_->Cancel();
+  if (has_slot_) service_.connections.Give(peer_);
+  self_.reset();
+}
+
+void EncodeCall::Cut() {
+  // Done cannot run inside TryCancel: this is called from a callback of gRPC's, and those that it
+  // causes come after it.
+  MutexLock lock(done_mutex_);
+  if (!done_) context_.TryCancel();
+}
+
+absl::Status EncodeCall::DeadlineError() {
+  return absl::DeadlineExceededError("the deadline passed before the call was answered");
+}
+
+ResponseInfo EncodeCall::InfoOfResponse(const CallTiming& timing) const {
+  return {.timing = timing,
+          .numerics_id = service_.served.engine->info().numerics_id,
+          .request_id = request_id_};
+}
+
+void EncodeCall::Succeed(CallRecord record) {
+  record.whole = Elapsed();
+  End(grpc::Status::OK, record);
+}
+
+void EncodeCall::Refuse(Refusal refusal, std::optional<CallTiming> timing) {
+  if (refusal.status.code() == absl::StatusCode::kInternal) {
+    LOG(ERROR) << "A call failed. reason=" << refusal.reason
+               << " request_id=" << LogValue(request_id_) << " peer=" << LogValue(peer_)
+               << " status=" << LogValue(refusal.status.ToString());
+  } else {
+    LOG_EVERY_N_SEC(INFO, 0.1) << "A call was refused. reason=" << refusal.reason
+                               << " request_id=" << LogValue(request_id_)
+                               << " peer=" << LogValue(peer_)
+                               << " status=" << LogValue(refusal.status.ToString())
+                               << " refused_so_far=" << COUNTER;
+  }
+  AddRetryPushback(refusal, context_);
+  CallRecord record = {.code = static_cast<int>(refusal.status.code()),
+                       .reason = refusal.reason,
+                       .whole = Elapsed(),
+                       .timing = timing};
+  End(ToGrpcStatus(refusal, request_id_), record);
+}
+
+// The end of every call, once. gRPC may be done with the call before this returns.
+void EncodeCall::End(const grpc::Status& status, CallRecord& record) {
+  ended_.store(true, std::memory_order_release);
+  if (has_slot_) service_.connections.Answered(peer_);
+  record.method = method_;
+  record.without_deadline = !has_deadline_;
+  service_.metrics.CallEnded(record);
+  FinishReactor(status);
+}
+
+// ---- Pure parts ---------------------------------------------------------------------------------
+
 Refusal OutOfMemory(std::string_view what) {
   return {.status = absl::ResourceExhaustedError(
               absl::StrCat("no memory for ", absl::string_view(what.data(), what.size()))),
@@ -54,302 +278,6 @@ Refusal RefusalOf(absl::Status status) {
       return {.status = std::move(status), .reason = std::move(reason)};
     }
   }
-}
-
-bool IsPrintable(std::string_view text) {
-  return std::all_of(text.begin(), text.end(),
-                     [](char c) { return absl::ascii_isprint(static_cast<unsigned char>(c)); });
-}
-
-class EncodeCall final : public EngineCall,
-                         public grpc::ServerUnaryReactor,
-                         public std::enable_shared_from_this<EncodeCall> {
- public:
-  EncodeCall(EncodeContext& service, grpc::CallbackServerContext& context,
-             grpc::ByteBuffer& response)
-      : service_(service),
-        context_(context),
-        response_(response),
-        peer_(context.peer()),
-        arrival_(service.clock.Now()),
-        has_deadline_(context.deadline() != std::chrono::system_clock::time_point::max()) {}
-
-  // Whoever of gRPC and the workers lets go last.
-  ~EncodeCall() override {
-    if (held_bytes_ > 0) service_.memory.Give(held_bytes_);
-  }
-
-  // Keeps the call until gRPC is done with it, and begins.
-  void Start(const grpc::ByteBuffer& bytes) {
-    self_ = shared_from_this();
-    service_.metrics.CallStarted();
-    std::optional<Refusal> refusal;
-    try {
-      refusal = Admit(bytes);
-    } catch (const std::bad_alloc&) {
-      refusal = OutOfMemory("the request");
-    }
-    // Without a refusal the batcher has the call: it may have ended by now.
-    if (refusal.has_value()) Refuse(*std::move(refusal), std::nullopt);
-  }
-
-  // ---- What the batcher and the engine see ----
-
-  const CallInfo& info() const override { return info_; }
-  const Request& request() const override { return decoded_.request; }
-  const Plan& plan() const override { return plan_; }
-  Answer& answer() override { return *answer_; }
-
-  void Finish(absl::Status status, const CallTiming& timing) override {
-    if (!status.ok()) {
-      Refuse(RefusalOf(std::move(status)), timing);
-      return;
-    }
-    try {
-      response_ = EncodeResponseBytes(std::move(answer_), plan_,
-                                      {.timing = timing,
-                                       .numerics_id = service_.served.engine->info().numerics_id,
-                                       .request_id = request_id_});
-    } catch (const std::bad_alloc&) {
-      Refuse(OutOfMemory("the answer"), timing);
-      return;
-    }
-    CallRecord record = {.whole = service_.clock.Now() - arrival_,
-                         .timing = timing,
-                         .sequences = static_cast<int64_t>(info_.tokens.size()),
-                         .tokens = plan_.token_offsets.back(),
-                         .answer_bytes = static_cast<int64_t>(response_.Length())};
-    End(grpc::Status::OK, record);
-  }
-
-  // ---- What gRPC tells us ----
-
-  // The caller went, or gRPC's own timer of the deadline fired.
-  void OnCancel() override {
-    if (!submitted_.load(std::memory_order_acquire)) return;  // refused: it has ended already
-    const auto self = shared_from_this();
-    const bool timeout = has_deadline_ && RanOutOfTime(info_.deadline - arrival_,
-                                                       info_.deadline - service_.clock.Now());
-    service_.served.batcher->Cancel(
-        *this, timeout ? DeadlineError() : absl::CancelledError("the caller cancelled the call"));
-  }
-
-  // The answer is sent, or nobody is there to take it.
-  void OnDone() override {
-    {
-      MutexLock lock(stage_mutex_);
-      stage_ = Stage::kDone;
-    }
-    if (alarm_.has_value()) alarm_->Cancel();
-    if (has_slot_) service_.connections.Give(peer_);
-    self_.reset();
-  }
-
- private:
-  // Everything that is checked before the work. Nothing: the batcher has accepted the call and ends
-  // it, possibly before this returns.
-  std::optional<Refusal> Admit(const grpc::ByteBuffer& bytes) {
-    request_id_ = RequestId(context_, "");
-    if (auto refusal = service_.NotServing()) return refusal;
-    if (auto refusal = TakeSlot()) return refusal;
-    if (auto refusal = DecodeEncodeRequest(bytes, service_.options.limits, decoded_)) {
-      return refusal;
-    }
-    request_id_ = RequestId(context_, decoded_.message->request_id());
-    if (auto refusal = service_.WrongModel(decoded_.message->model())) return refusal;
-    if (auto refusal = Check()) return refusal;
-    if (auto refusal = TakeMemory(static_cast<int64_t>(bytes.Length()))) return refusal;
-
-    absl::StatusOr<Answer> answer = service_.served.engine->AllocateAnswer(decoded_.request, plan_);
-    if (!answer.ok()) {
-      Refusal refusal = OutOfMemory("the answer");
-      refusal.status = answer.status();
-      return refusal;
-    }
-    answer_ = std::make_shared<Answer>(*std::move(answer));
-    return Submit();
-  }
-
-  std::optional<Refusal> TakeSlot() {
-    has_slot_ = service_.connections.Take(peer_);
-    if (has_slot_) return std::nullopt;
-    return Refusal{.status = absl::ResourceExhaustedError(
-                       absl::StrCat("the connection has ", service_.connections.max_inflight(),
-                                    " calls in flight, as many as it may have, or twice as many "
-                                    "with answers that it has not read")),
-                   .reason = "CONNECTION_BUSY",
-                   .retry_after = RetryAfter()};
-  }
-
-  std::optional<Refusal> TakeMemory(int64_t request_bytes) {
-    const int64_t bytes = CallBytes(request_bytes, plan_.answer_bytes);
-    if (service_.memory.Take(bytes)) {
-      held_bytes_ = bytes;
-      return std::nullopt;
-    }
-    return Refusal{.status = absl::ResourceExhaustedError(
-                       absl::StrCat("the call needs ", bytes,
-                                    " bytes; expected at most what the calls in "
-                                    "flight leave of ",
-                                    service_.memory.max_bytes())),
-                   .reason = "MEMORY_BUDGET",
-                   .retry_after = RetryAfter()};
-  }
-
-  // Fills in the plan, or tells every fault of the request.
-  std::optional<Refusal> Check() {
-    const v1::EncodeRequest& message = *decoded_.message;
-    const int64_t ceiling = service_.options.max_response_bytes;
-    const int64_t asked =
-        message.max_response_bytes() == 0
-            ? kDefaultResponseBytes
-            : static_cast<int64_t>(std::min<uint64_t>(message.max_response_bytes(),
-                                                      std::numeric_limits<int64_t>::max()));
-    const int64_t max_response_bytes = std::min(asked, ceiling);
-
-    Violations violations = std::move(decoded_.faults);
-    if (!message.request_id().empty() && message.request_id() != request_id_) {
-      ++violations.total;
-      violations.listed.insert(
-          violations.listed.begin(),
-          {.reason = "UNSUPPORTED_VALUE",
-           .field = "request_id",
-           .description = absl::StrCat("expected at most ", kMaxRequestIdBytes,
-                                       " printable ASCII characters, got ",
-                                       message.request_id().size(), " bytes")});
-    }
-    const size_t ids_bytes = request_id_.size() + service_.served.engine->info().numerics_id.size();
-    auto checked =
-        Validate(service_.served.engine->spec(),
-                 {.max_sequence_tokens = service_.served.max_sequence_tokens,
-                  .max_request_sequences = service_.options.limits.max_request_sequences,
-                  .max_request_tokens = service_.options.limits.max_request_tokens,
-                  .max_response_bytes = max_response_bytes,
-                  .framing_bytes = [&](const Plan& plan) { return FramingBytes(plan, ids_bytes); }},
-                 decoded_.request);
-    if (auto* found = std::get_if<Violations>(&checked)) {
-      violations.total += found->total;
-      std::move(found->listed.begin(), found->listed.end(), std::back_inserter(violations.listed));
-      violations.listed.resize(std::min(violations.listed.size(), kMaxViolations));
-    } else {
-      plan_ = std::get<Plan>(std::move(checked));
-    }
-    if (violations.total == 0) return std::nullopt;
-    return RefusalOf(std::move(violations));
-  }
-
-  std::optional<Refusal> Submit() {
-    info_.priority = decoded_.priority;
-    info_.arrival = arrival_;
-    info_.tokens.reserve(decoded_.request.sequences.size());
-    for (const Sequence& sequence : decoded_.request.sequences) {
-      info_.tokens.push_back(sequence.tokens());
-    }
-    SetDeadline();
-    submitted_.store(true, std::memory_order_release);
-    absl::Status status = service_.served.batcher->Submit(shared_from_this());
-    if (status.ok()) return std::nullopt;
-    Refusal refusal = RefusalOf(std::move(status));
-    if (refusal.reason == "QUEUE_FULL") refusal.retry_after = RetryAfter();
-    return refusal;
-  }
-
-  // The caller's deadline, which gRPC watches, or the default one, which we watch.
-  void SetDeadline() {
-    if (has_deadline_) {
-      // Both clocks are read now: the call may have taken long to get here.
-      info_.deadline = service_.clock.Now() + (absl::FromChrono(context_.deadline()) - absl::Now());
-      return;
-    }
-    info_.deadline = arrival_ + service_.options.default_deadline;
-    alarm_.emplace();
-    alarm_->Set(absl::ToChronoTime(absl::Now() + (info_.deadline - service_.clock.Now())),
-                [call = weak_from_this()](bool fired) {
-                  const auto self = call.lock();
-                  if (fired && self != nullptr) self->OnDefaultDeadline();
-                });
-  }
-
-  void OnDefaultDeadline() {
-    if (service_.served.batcher->Cancel(*this, DeadlineError())) return;
-    // Answered, and still not read: what it holds goes to others. OnDone cannot run inside
-    // TryCancel, because this is a callback of gRPC's itself: those that it causes come after it.
-    MutexLock lock(stage_mutex_);
-    if (stage_ == Stage::kSending) context_.TryCancel();
-  }
-
-  static absl::Status DeadlineError() {
-    return absl::DeadlineExceededError("the deadline passed before the call was answered");
-  }
-
-  absl::Duration RetryAfter() const {
-    return std::max(service_.served.batcher->Snapshot().predicted_wait, kShortestRetry);
-  }
-
-  void Refuse(Refusal refusal, std::optional<CallTiming> timing) {
-    if (refusal.status.code() == absl::StatusCode::kInternal) {
-      LOG(ERROR) << "A call failed. reason=" << refusal.reason
-                 << " request_id=" << LogValue(request_id_) << " peer=" << LogValue(peer_)
-                 << " status=" << LogValue(refusal.status.ToString());
-    } else {
-      LOG_EVERY_N_SEC(INFO, 0.1) << "A call was refused. reason=" << refusal.reason
-                                 << " request_id=" << LogValue(request_id_)
-                                 << " peer=" << LogValue(peer_)
-                                 << " status=" << LogValue(refusal.status.ToString())
-                                 << " refused_so_far=" << COUNTER;
-    }
-    AddRetryPushback(refusal, context_);
-    CallRecord record = {.code = static_cast<int>(refusal.status.code()),
-                         .reason = refusal.reason,
-                         .whole = service_.clock.Now() - arrival_,
-                         .timing = timing};
-    End(ToGrpcStatus(refusal, request_id_), record);
-  }
-
-  // The end of every call, once. gRPC may be done with the call before this returns.
-  void End(const grpc::Status& status, CallRecord& record) {
-    {
-      MutexLock lock(stage_mutex_);
-      stage_ = Stage::kSending;
-    }
-    if (has_slot_) service_.connections.Answered(peer_);
-    record.method = Method::kEncode;
-    record.without_deadline = !has_deadline_;
-    service_.metrics.CallEnded(record);
-    grpc::ServerUnaryReactor::Finish(status);
-  }
-
-  EncodeContext& service_;
-  grpc::CallbackServerContext& context_;
-  grpc::ByteBuffer& response_;
-  const std::string peer_;
-  const absl::Time arrival_;
-  const bool has_deadline_;           // of the caller's own
-  std::shared_ptr<EncodeCall> self_;  // until OnDone
-
-  std::string request_id_;
-  bool has_slot_ = false;
-  int64_t held_bytes_ = 0;  // of the memory budget
-  std::atomic<bool> submitted_ = false;
-  DecodedRequest decoded_;
-  Plan plan_;
-  std::shared_ptr<Answer> answer_;
-  CallInfo info_;
-  std::optional<grpc::Alarm> alarm_;               // of the default deadline
-  enum class Stage { kWorking, kSending, kDone };  // the last: gRPC's objects are gone
-  Mutex stage_mutex_;
-  Stage stage_ ABSL_GUARDED_BY(stage_mutex_) = Stage::kWorking;
-};
-
-}  // namespace
-
-grpc::ServerUnaryReactor* StartEncodeCall(EncodeContext& service,
-                                          grpc::CallbackServerContext* context,
-                                          const grpc::ByteBuffer* request,
-                                          grpc::ByteBuffer* response) {
-  const auto call = std::make_shared<EncodeCall>(service, *context, *response);
-  call->Start(*request);
-  return call.get();
 }
 
 std::string RequestId(const grpc::CallbackServerContext& context, const std::string& chosen) {

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "engine/validation.h"
 #include "server/encode_call.h"
+#include "server/encode_whole.h"
 
 namespace encoderd {
 namespace {
@@ -94,7 +95,7 @@ void EncodeService::Drain() {
 grpc::ServerUnaryReactor* EncodeService::Encode(grpc::CallbackServerContext* context,
                                                 const grpc::ByteBuffer* request,
                                                 grpc::ByteBuffer* response) {
-  return StartEncodeCall(context_, context, request, response);
+  return StartEncode(context_, context, request, response);
 }
 
 grpc::ServerUnaryReactor* EncodeService::GetModel(grpc::CallbackServerContext* context,
