@@ -32,7 +32,7 @@ Details ReadDetails(const std::string& bytes) {
     google::rpc::BadRequest bad;
     google::rpc::RetryInfo retry;
     if (any.UnpackTo(&info)) {
-      details.reason = info.reason();
+      details.reason = absl::Utf8SafeCEscape(info.reason());
       const auto found = info.metadata().find("violations");
       if (found == info.metadata().end() || !absl::SimpleAtoi(found->second, &details.num_found)) {
         details.num_found = 0;
@@ -81,7 +81,7 @@ std::string NextStep(grpc::StatusCode code, const Details& details, absl::string
 absl::Status FailureFromRpc(const grpc::Status& status, absl::string_view address) {
   const Details details = ReadDetails(status.error_details());
   const std::string reason =
-      details.reason.empty() ? "" : absl::StrCat(" (", absl::Utf8SafeCEscape(details.reason), ")");
+      details.reason.empty() ? "" : absl::StrCat(" (", details.reason, ")");
   // Whatever the server wrote reaches a terminal: no control character of it may. Where it lists
   // violations, its message says no more than they do.
   std::string message = absl::Utf8SafeCEscape(status.error_message());
@@ -93,6 +93,10 @@ absl::Status FailureFromRpc(const grpc::Status& status, absl::string_view addres
   return absl::Status(static_cast<absl::StatusCode>(status.error_code()),
                       absl::StrCat(message, reason, details.violations,
                                    "\nnext: ", NextStep(status.error_code(), details, address)));
+}
+
+std::string ReasonFromRpc(const grpc::Status& status) {
+  return ReadDetails(status.error_details()).reason;
 }
 
 ExitCode ExitCodeFor(const absl::Status& status) {

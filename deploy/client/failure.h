@@ -3,6 +3,8 @@
 
 #include <grpcpp/support/status.h>
 
+#include <string>
+
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 
@@ -23,6 +25,9 @@ enum ExitCode {
 // RetryInfo), one a line, and a last line that says what to do. Details that cannot be parsed are
 // left out. REQUIRES: !status.ok().
 absl::Status FailureFromRpc(const grpc::Status& status, absl::string_view address);
+
+// The reason of the call's google.rpc.ErrorInfo, made fit for a terminal; "" if it has none.
+std::string ReasonFromRpc(const grpc::Status& status);
 
 // kExitOk for an OK status.
 ExitCode ExitCodeFor(const absl::Status& status);
