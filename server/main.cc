@@ -20,6 +20,7 @@
 #include "server/cpu_quota.h"
 #include "server/file_limit.h"
 #include "server/flag_parser.h"
+#include "server/heap.h"
 #include "server/log.h"
 #include "server/metrics.h"
 #include "server/options.h"
@@ -143,6 +144,7 @@ ExitCode Main(int argc, char** argv) {
     return Fail(kBadFlags, isa);
   }
   options.workers = WorkersOf(options);
+  SetHeapPolicy(options.workers);
   return options.check ? Check(options) : Serve(options, signals);
 }
 

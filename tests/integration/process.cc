@@ -9,7 +9,10 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <filesystem>
 #include <fstream>
+#include <iterator>
+#include <system_error>
 
 #include "absl/log/check.h"
 #include "absl/strings/match.h"
@@ -18,6 +21,15 @@
 #include "absl/time/clock.h"
 
 namespace encoderd {
+namespace {
+
+int Entries(const std::string& folder) {
+  std::error_code gone;
+  const std::filesystem::directory_iterator entries(folder, gone);
+  return static_cast<int>(std::distance(begin(entries), end(entries)));
+}
+
+}  // namespace
 
 Process::Process(const std::string& program, const std::vector<std::string>& arguments) {
   int ends[2];
@@ -62,6 +74,10 @@ int64_t Process::ResidentBytes() const {
   CHECK(statm.good()) << "the process has ended";
   return resident_pages * sysconf(_SC_PAGESIZE);
 }
+
+int Process::Threads() const { return Entries(absl::StrCat("/proc/", pid_, "/task")); }
+
+int Process::Files() const { return Entries(absl::StrCat("/proc/", pid_, "/fd")); }
 
 void Process::Read() {
   char buffer[4096];

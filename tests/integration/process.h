@@ -27,6 +27,9 @@ class Process {
 
   // Memory that it has in RAM now, in bytes.
   int64_t ResidentBytes() const;
+  // Open files, sockets among them.
+  int Files() const;
+  int Threads() const;
 
   // Waits until the output has a line with `text` and returns the line; fails the test when the
   // process ends or 20 s pass first.

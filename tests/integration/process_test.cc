@@ -1,10 +1,9 @@
 // Goal: the program as it is run: flags, exit codes, signals, and models that answer over a socket.
 // Method: the real binary on tiny models, observed from outside.
-#include "tests/integration/process.h"
+#include "tests/integration/encoderd_process.h"
 
 #include <gmock/gmock.h>
 #include <grpcpp/client_context.h>
-#include <grpcpp/create_channel.h>
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <unistd.h>
@@ -22,8 +21,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
-#include "encoderd/v1/encoder.grpc.pb.h"
-#include "grpc/health/v1/health.grpc.pb.h"
 
 namespace encoderd {
 namespace {
@@ -49,48 +46,6 @@ class TemporaryFolder {
 
  private:
   fs::path path_;
-};
-
-// encoderd with these flags on free ports.
-class Encoderd {
- public:
-  explicit Encoderd(std::vector<std::string> flags) : process_(ENCODERD_BINARY, WithPorts(flags)) {}
-
-  Process& process() { return process_; }
-
-  // Waits for the ports to be open.
-  void AwaitListening() {
-    const std::string line = process_.AwaitLine("Listening.");
-    const auto channel = grpc::CreateChannel(absl::StrCat("127.0.0.1:", NumberIn(line, "port")),
-                                             grpc::InsecureChannelCredentials());
-    encoder_ = v1::EncoderService::NewStub(channel);
-    health_ = grpc::health::v1::Health::NewStub(channel);
-  }
-  void AwaitServing() {
-    AwaitListening();
-    process_.AwaitLine("Serving.");
-  }
-
-  v1::EncoderService::Stub& encoder() { return *encoder_; }
-
-  // SERVING, NOT_SERVING, or UNKNOWN when nobody answers.
-  HealthCheckResponse::ServingStatus Health() {
-    grpc::ClientContext context;
-    HealthCheckResponse response;
-    return health_->Check(&context, {}, &response).ok() ? response.status()
-                                                        : HealthCheckResponse::UNKNOWN;
-  }
-
- private:
-  static std::vector<std::string> WithPorts(std::vector<std::string> flags) {
-    flags.push_back("--listen=127.0.0.1:0");
-    flags.push_back("--metrics_listen=127.0.0.1:0");
-    return flags;
-  }
-
-  Process process_;
-  std::unique_ptr<v1::EncoderService::Stub> encoder_;
-  std::unique_ptr<grpc::health::v1::Health::Stub> health_;
 };
 
 v1::EncodeRequest PooledRequest(const std::vector<int32_t>& ids) {
