@@ -101,25 +101,4 @@ v1::EncodeRequest IdsRequest(const std::vector<std::vector<int32_t>>& sequences)
   return request;
 }
 
-PendingCall::PendingCall(v1::EncoderService::Stub& encoder, const v1::EncodeRequest& request,
-                         absl::Duration timeout)
-    : request_(request) {
-  if (timeout != absl::InfiniteDuration()) {
-    context_.set_deadline(absl::ToChronoTime(absl::Now() + timeout));
-  }
-  encoder.async()->Encode(&context_, &request_, &response_, [this](grpc::Status status) {
-    MutexLock lock(mutex_);
-    status_ = std::move(status);
-    ended_.NotifyAll();
-  });
-}
-
-PendingCall::~PendingCall() { status(); }
-
-const grpc::Status& PendingCall::status() {
-  MutexLock lock(mutex_);
-  while (!status_.has_value()) ended_.Wait(mutex_);
-  return *status_;
-}
-
 }  // namespace encoderd

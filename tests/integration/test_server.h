@@ -20,6 +20,7 @@
 #include "server/metrics.h"
 #include "server/options.h"
 #include "server/server.h"
+#include "tests/integration/pending_call.h"
 #include "tests/server/fake_engine.h"
 
 namespace encoderd {
@@ -90,28 +91,5 @@ class TestServer {
 
 // Sequences of these ids, last_hidden_state asked for.
 v1::EncodeRequest IdsRequest(const std::vector<std::vector<int32_t>>& sequences);
-
-// An Encode under way. Waits for its end when destroyed.
-class PendingCall {
- public:
-  PendingCall(v1::EncoderService::Stub& encoder, const v1::EncodeRequest& request,
-              absl::Duration timeout = absl::InfiniteDuration());
-  ~PendingCall();
-
-  void Cancel() { context_.TryCancel(); }
-  // Waits for the end.
-  const grpc::Status& status();
-  const v1::EncodeResponse& response() const { return response_; }
-  // Of a call that has ended.
-  const grpc::ClientContext& context() const { return context_; }
-
- private:
-  grpc::ClientContext context_;
-  v1::EncodeRequest request_;
-  v1::EncodeResponse response_;
-  Mutex mutex_;
-  CondVar ended_;
-  std::optional<grpc::Status> status_ ABSL_GUARDED_BY(mutex_);
-};
 
 }  // namespace encoderd
