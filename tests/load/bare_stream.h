@@ -1,0 +1,49 @@
+// bare_stream.h — how fast gRPC alone moves pieces of 1 MiB, and how fast the same reader gets an
+// EncodeChunked answer.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/time/time.h"
+#include "tests/integration/process.h"
+
+namespace encoderd::load {
+
+// A server process that answers any call with as many bytes as its request says in decimal digits,
+// in pieces of 1 MiB, and does nothing else.
+class BareStreamServer {
+ public:
+  BareStreamServer();
+  const std::string& address() const { return address_; }
+
+ private:
+  Process process_;
+  std::string address_;
+};
+
+// What its process does; the program itself is run with kBareStreamFlag for it. Ends by itself after
+// five minutes, whatever becomes of its parent.
+inline constexpr char kBareStreamFlag[] = "--be_a_bare_stream_server";
+void BeABareStreamServer();
+
+// Calls of server-streaming methods, whose answers are read and dropped.
+class StreamReader {
+ public:
+  explicit StreamReader(const std::string& address);
+  ~StreamReader();
+
+  // Bytes per second from the arrival of the first piece (a message of at least kPiece/2) to the
+  // end of the stream; that piece itself is not counted. So what the server does before it has
+  // something to send does not count either. REQUIRES: at least two pieces come.
+  double Rate(const std::string& method, const std::string& request);
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+inline constexpr int64_t kPiece = int64_t{1} << 20;
+
+}  // namespace encoderd::load

@@ -1,0 +1,45 @@
+// row.h — one line of the table that tests/load/run.sh prints.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace encoderd::load {
+
+enum class Better { kHigher, kLower };
+
+// A ratio and what it must reach. `floor` is the worst value that passes, `aim` the one to work for.
+struct Figure {
+  std::string name;
+  double floor = 0;
+  double aim = 0;
+  Better better = Better::kHigher;
+
+  bool Passes(double ratio) const {
+    return better == Better::kHigher ? ratio >= floor : ratio <= floor;
+  }
+};
+
+// What one round found for one figure.
+struct Found {
+  double ratio = 0;
+  std::string detail;  // the two values that were divided, with units
+};
+
+struct Settings {
+  double seconds = 0;  // how long one load or one rate is measured
+  bool quick = false;
+};
+
+// Figures that are measured together. A round gives one Found per figure, or none at all where the
+// machine cannot measure them; then `skipped` says why.
+struct Measurement {
+  std::string key;  // for --only
+  std::vector<Figure> figures;
+  std::function<std::vector<Found>(const Settings&)> round;
+  int rounds = 3;  // whose median counts
+  std::string skipped;
+};
+
+}  // namespace encoderd::load

@@ -1,0 +1,16 @@
+#!/bin/bash
+# run.sh: how the server behaves under load, as ratios with their floors and aims.
+#
+# usage: tests/load/run.sh [--quick] [--only=KEY[,KEY]...]
+#   --quick   short runs, one round: rough figures in a few minutes
+#   --only    of the measurements that --help lists
+#
+# Builds `release` first. Takes up to 25 minutes on a machine that does nothing else. Exit code 1 when
+# a figure is BELOW its floor.
+set -euo pipefail
+cd -- "$(dirname -- "${BASH_SOURCE[0]}")/../.."
+
+run=(deploy/debian13.sh --with test)
+"${run[@]}" cmake --preset release -DENCODERD_BUILD_TESTS=ON -DENCODERD_BUILD_BENCHMARKS=ON >/dev/null
+"${run[@]}" cmake --build --preset release --parallel "$(nproc)" --target load_bench encoderd >&2
+exec "${run[@]}" build/release/bin/load_bench "$@"
