@@ -111,10 +111,25 @@ absl::StatusOr<std::unique_ptr<Encoder>> Encoder::Create(const EncoderSpec& spec
 // ---- The pass -----------------------------------------------------------------------------------
 
 absl::Status Encoder::Run(std::span<BatchItem> items, absl::FunctionRef<bool()> abandoned) {
+  items_.clear();
+  for (BatchItem& item : items) items_.push_back(&item);
+  const auto first_block = [](const BatchItem* item) { return item->plan->first_block; };
+  std::ranges::stable_sort(items_, {}, first_block);
+  for (std::span<BatchItem* const> rest = items_; !rest.empty();) {
+    const auto end = std::ranges::upper_bound(rest, first_block(rest[0]), {}, first_block);
+    const auto pass = rest.first(static_cast<size_t>(end - rest.begin()));
+    RETURN_IF_ERROR(RunPass(pass, abandoned));
+    rest = rest.subspan(pass.size());
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Encoder::RunPass(std::span<BatchItem* const> items,
+                              absl::FunctionRef<bool()> abandoned) {
   Place(items);
-  RETURN_IF_ERROR(Embed());
-  WriteHiddenState(0);
-  for (int64_t layer = 0; layer < spec_.num_layers && RowsRunningBeyond(2 * layer) > 0; ++layer) {
+  int64_t layer = items[0]->plan->first_block;
+  RETURN_IF_ERROR(Begin(layer));
+  for (; layer < spec_.num_layers && RowsRunningBeyond(2 * layer) > 0; ++layer) {
     if (abandoned()) {
       return absl::CancelledError(
           absl::StrCat("the batch was abandoned before block ", layer, " of ", spec_.num_layers));
@@ -125,12 +140,13 @@ absl::Status Encoder::Run(std::span<BatchItem> items, absl::FunctionRef<bool()> 
   return WriteFinal();
 }
 
-void Encoder::Place(std::span<BatchItem> items) {
+void Encoder::Place(std::span<BatchItem* const> items) {
   placed_.clear();
-  for (BatchItem& item : items) {
-    item.status = absl::OkStatus();
-    placed_.push_back(
-        {.item = &item, .first_row = 0, .tokens = item.request->sequences[item.sequence].tokens()});
+  for (BatchItem* item : items) {
+    item->status = absl::OkStatus();
+    placed_.push_back({.item = item,
+                       .first_row = 0,
+                       .tokens = item->request->sequences[item->sequence].tokens()});
   }
   std::stable_sort(placed_.begin(), placed_.end(), [](const Placed& a, const Placed& b) {
     return HalfBlocks(a.plan()) > HalfBlocks(b.plan());
@@ -152,6 +168,20 @@ int64_t Encoder::RowsRunningBeyond(int64_t half_blocks) const {
 }
 
 // ---- Embeddings ---------------------------------------------------------------------------------
+
+absl::Status Encoder::Begin(int64_t first_block) {
+  if (first_block == 0) {
+    RETURN_IF_ERROR(Embed());
+    WriteHiddenState(0);
+    return absl::OkStatus();
+  }
+  float* const rows = scratch_.hidden.floats().data();
+  for (const Placed& placed : placed_) {
+    CHECK_EQ(static_cast<int64_t>(placed.item->hidden.size()), placed.tokens * spec_.hidden_size);
+    std::ranges::copy(placed.item->hidden, rows + placed.first_row * spec_.hidden_size);
+  }
+  return absl::OkStatus();
+}
 
 absl::Status Encoder::Embed() {
   float* const hidden = scratch_.hidden.floats().data();
@@ -247,7 +277,7 @@ void Encoder::RunAttention(int64_t layer) {
         .type = plan.dtype, .heads = plan.attention_heads, .rows = plan.query_rows};
     if (map_index >= 0) {
       const size_t index =
-          placed.item->sequence * plan.attention_layers.size() + static_cast<size_t>(map_index);
+          placed.place() * plan.attention_layers.size() + static_cast<size_t>(map_index);
       map.dst = placed.item->answer->attentions[index].tensor.data.data();
     }
     const bool finite = weights_.attention.Run(
@@ -324,14 +354,21 @@ void Encoder::WriteHiddenState(int64_t layer) {
     if (plan.layers_run < layer) continue;
     if (const int64_t index = IndexOf(plan.hidden_layers, layer); index >= 0) {
       const bool finite =
-          WriteRows(HiddenRows(placed, width), plan.token_offsets[placed.item->sequence],
-                    plan.dtype, placed.item->answer->hidden_states[static_cast<size_t>(index)]);
+          WriteRows(HiddenRows(placed, width), plan.token_offsets[placed.place()], plan.dtype,
+                    placed.item->answer->hidden_states[static_cast<size_t>(index)]);
       if (!finite) Fail(*placed.item, absl::StrCat("hidden state ", layer));
     }
     for (size_t i = 0; i < plan.pooled.size(); ++i) {
       if (plan.pooled[i].layer == layer) WritePooledVectors(placed, i, width);
     }
+    if (plan.keeps_hidden && plan.layers_run == layer) KeepHidden(placed);
   }
+}
+
+void Encoder::KeepHidden(const Placed& placed) const {
+  const std::span<const float> rows = HiddenRows(placed, spec_.hidden_size);
+  CHECK_EQ(placed.item->hidden.size(), rows.size());
+  std::ranges::copy(rows, placed.item->hidden.begin());
 }
 
 // ReLU turns NaN into 0, so what enters a head is looked at as well as what leaves it.
@@ -350,9 +387,9 @@ absl::Status Encoder::WriteFinal() {
   for (const Placed& placed : placed_) {
     const Plan& plan = placed.plan();
     if (plan.last_hidden_state) {
-      const bool finite = WriteRows(HiddenRows(placed, spec_.hidden_size),
-                                    plan.token_offsets[placed.item->sequence], plan.dtype,
-                                    placed.item->answer->last_hidden_state);
+      const bool finite =
+          WriteRows(HiddenRows(placed, spec_.hidden_size), plan.token_offsets[placed.place()],
+                    plan.dtype, placed.item->answer->last_hidden_state);
       if (!finite) Fail(*placed.item, "last_hidden_state");
     }
     for (size_t i = 0; i < plan.pooled.size(); ++i) {
@@ -382,7 +419,7 @@ std::span<const Span> Encoder::RangesOf(const Placed& placed) {
 void Encoder::WritePooledVectors(const Placed& placed, size_t output, int64_t width) {
   const Plan& plan = placed.plan();
   const std::span<float> vector = scratch_.pooled.floats().first(static_cast<size_t>(width));
-  int64_t row = plan.pooled_offsets[placed.item->sequence];
+  int64_t row = plan.pooled_offsets[placed.place()];
   for (const Span& range : RangesOf(placed)) {
     Pool(plan.pooled[output].kind,
          {.hidden = HiddenRows(placed, width),
@@ -412,8 +449,7 @@ absl::Status Encoder::WritePooler(const Placed& placed, size_t output) {
     ASSIGN_OR_RETURN(float* result, RunSteps(weights_.pooler, rows, static_cast<int64_t>(count)));
     const int64_t out = WidthAfter(spec_.pooler, width);
     for (size_t i = 0; i < count; ++i, result += out) {
-      const int64_t row =
-          plan.pooled_offsets[placed.item->sequence] + static_cast<int64_t>(first + i);
+      const int64_t row = plan.pooled_offsets[placed.place()] + static_cast<int64_t>(first + i);
       if (!WritePooled({result, static_cast<size_t>(out)}, plan.pooled[output], row, plan.dtype,
                        placed.item->answer->pooled[output])) {
         Fail(*placed.item, absl::StrCat("pooled[", output, "]"));
@@ -432,7 +468,7 @@ absl::Status Encoder::WriteLogits(const Placed& placed) {
     ASSIGN_OR_RETURN(const float* result,
                      RunSteps(weights_.logits, hidden.data() + row * spec_.hidden_size, count));
     if (!WriteRows({result, static_cast<size_t>(count * logits.shape.back())},
-                   plan.token_offsets[placed.item->sequence] + row, plan.dtype, logits)) {
+                   plan.token_offsets[placed.place()] + row, plan.dtype, logits)) {
       Fail(*placed.item, "logits");
     }
   }

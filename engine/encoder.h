@@ -48,6 +48,7 @@ class Encoder final : public Worker {
     int64_t first_row;
     int64_t tokens;
 
+    size_t place() const { return item->plan->PlaceOf(item->sequence); }
     const Sequence& sequence() const { return item->request->sequences[item->sequence]; }
     const Plan& plan() const { return *item->plan; }
   };
@@ -69,11 +70,15 @@ class Encoder final : public Worker {
   Encoder(const EncoderSpec& spec, const EncoderWeights& weights, int64_t max_tokens)
       : spec_(spec), weights_(weights), max_tokens_(max_tokens) {}
 
-  void Place(std::span<BatchItem> items);
+  // A pass: items that start at the same block.
+  absl::Status RunPass(std::span<BatchItem* const> items, absl::FunctionRef<bool()> abandoned);
+  void Place(std::span<BatchItem* const> items);
   // Rows of the sequences that run further than so many half blocks: attention is the first half of
   // a block.
   int64_t RowsRunningBeyond(int64_t half_blocks) const;
 
+  // The rows in front of `first_block`: made from the input, or those that the caller has kept.
+  absl::Status Begin(int64_t first_block);
   absl::Status Embed();
   void EmbedTokens(const Placed& placed, float* rows) const;
   void AddPositionsAndTypes(const Placed& placed, float* rows) const;
@@ -84,6 +89,7 @@ class Encoder final : public Worker {
                                   int64_t rows);
 
   void WriteHiddenState(int64_t layer);
+  void KeepHidden(const Placed& placed) const;
   void CheckHeadInput(const Placed& placed, std::string_view head) const;
   absl::Status WriteFinal();
   void WritePooledVectors(const Placed& placed, size_t output, int64_t width);
@@ -96,8 +102,9 @@ class Encoder final : public Worker {
   const EncoderWeights& weights_;
   const int64_t max_tokens_;  // rows that scratch holds
   Scratch scratch_;
-  std::vector<Placed> placed_;  // of the running batch, those that run furthest first
-  Span whole_;                  // what RangesOf points to when a sequence has no spans
+  std::vector<BatchItem*> items_;  // of the running batch, those that start first first
+  std::vector<Placed> placed_;     // of the running pass, those that run furthest first
+  Span whole_;                     // what RangesOf points to when a sequence has no spans
 };
 
 }  // namespace encoderd

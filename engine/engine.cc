@@ -60,7 +60,7 @@ class LoadedEngine final : public Engine {
   const EncoderSpec& spec() const override { return spec_; }
   const EngineInfo& info() const override { return info_; }
 
-  absl::StatusOr<Answer> AllocateAnswer(const Request& request, const Plan& plan) const override {
+  absl::StatusOr<Answer> AllocateAnswer(const Plan& plan) const override {
     Answer answer;
     const int64_t tokens = plan.token_offsets.back();
     if (plan.last_hidden_state) {
@@ -71,15 +71,16 @@ class LoadedEngine final : public Engine {
       ASSIGN_OR_RETURN(answer.hidden_states.emplace_back(),
                        AllocateTensor({tokens, spec_.hidden_width(layer)}, plan.dtype));
     }
-    for (size_t i = 0; plan.attentions && i < request.sequences.size(); ++i) {
-      const int64_t length = request.sequences[i].tokens();
+    for (size_t i = 0; plan.attentions && i + 1 < plan.token_offsets.size(); ++i) {
+      const int64_t length = plan.token_offsets[i + 1] - plan.token_offsets[i];
       const auto heads = static_cast<int64_t>(plan.attention_heads.size());
       const auto rows =
           plan.query_rows.empty() ? length : static_cast<int64_t>(plan.query_rows.size());
       for (const int32_t layer : plan.attention_layers) {
         ASSIGN_OR_RETURN(AnswerTensor map, AllocateTensor({heads, rows, length}, plan.dtype));
-        answer.attentions.push_back(
-            {.sequence = static_cast<uint32_t>(i), .layer = layer, .tensor = std::move(map)});
+        answer.attentions.push_back({.sequence = static_cast<uint32_t>(plan.first_sequence + i),
+                                     .layer = layer,
+                                     .tensor = std::move(map)});
       }
     }
     for (const PooledOutput& pooled : plan.pooled) {

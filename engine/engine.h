@@ -5,7 +5,7 @@
 //
 //   ASSIGN_OR_RETURN(auto engine, Engine::Load({.model_dir = "/models/minilm"}));
 //   auto checked = Validate(engine->spec(), limits, request);            // → Plan or Violations
-//   ASSIGN_OR_RETURN(Answer answer, engine->AllocateAnswer(request, plan));
+//   ASSIGN_OR_RETURN(Answer answer, engine->AllocateAnswer(plan));
 //   ASSIGN_OR_RETURN(auto worker, engine->CreateWorker());               // one per thread
 //   absl::Status status = worker->Run(items, NeverAbandoned);            // sequences of any calls
 #pragma once
@@ -58,6 +58,9 @@ struct BatchItem {
   const Plan* plan = nullptr;
   size_t sequence = 0;  // index into request->sequences
   Answer* answer = nullptr;
+  // For a part of a pass (parts.h), [S, hidden]: the rows in front of plan->first_block, read unless
+  // that is 0; if plan->keeps_hidden, overwritten with the rows behind the part's last block.
+  std::span<float> hidden;
   // Set by Run: OK, or kInternal when this sequence's outputs are not finite. Other items of the
   // batch are not affected.
   absl::Status status;
@@ -73,7 +76,7 @@ class Worker {
   virtual ~Worker() = default;
 
   // Runs the batch and writes every answer. The tensors of an item do not depend, to the bit, on
-  // the other items.
+  // the other items. Items whose plans start at different blocks run one after the other.
   // `abandoned` is asked in this thread, once before each block: whether nobody waits for the batch
   // any more. Errors: kCancelled once it has said so, kInternal when a kernel fails; then no item's
   // answer may be used, and the worker is as good as before.
@@ -94,8 +97,8 @@ class Engine {
   virtual const EncoderSpec& spec() const = 0;
   virtual const EngineInfo& info() const = 0;
 
-  // Memory for the answer to a validated request. Errors: kResourceExhausted.
-  virtual absl::StatusOr<Answer> AllocateAnswer(const Request& request, const Plan& plan) const = 0;
+  // Memory for the answer that a plan promises. Errors: kResourceExhausted.
+  virtual absl::StatusOr<Answer> AllocateAnswer(const Plan& plan) const = 0;
 
   virtual absl::StatusOr<std::unique_ptr<Worker>> CreateWorker() const = 0;
 };

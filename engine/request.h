@@ -85,6 +85,7 @@ struct PooledOutput {
   bool normalize = false;
   std::optional<int64_t> layer;  // 0 … num_layers; absent = last_hidden_state
   int64_t dimensions = 0;        // 1 … hidden width of the layer
+  size_t index = 0;              // in the caller's list
 };
 
 // Lists are in the caller's order without repetitions; the answer's tensors follow them.
@@ -99,13 +100,22 @@ struct Plan {
   std::vector<PooledOutput> pooled;
   bool logits = false;
 
-  int64_t layers_run = 0;      // blocks whose output is needed: 0 … num_layers
+  // A part of a pass (parts.h) starts in front of this block, from BatchItem::hidden.
+  int64_t first_block = 0;
+  int64_t layers_run = 0;  // blocks below this one give an output that is needed: 0 … num_layers
   bool last_map_only = false;  // block `layers_run` runs as far as its attention map and no further
-  bool final_norm_needed = false;      // anything reads last_hidden_state
-  std::vector<int64_t> token_offsets;  // [sequences + 1]
+  bool final_norm_needed = false;  // anything reads last_hidden_state
+  bool keeps_hidden = false;       // BatchItem::hidden gets the rows that a next part starts from
+
+  // Sequences of the request that have their rows in the answer: one after the other from this one.
+  size_t first_sequence = 0;
+  std::vector<int64_t> token_offsets;  // [sequences + 1] rows of what is per token
   std::vector<int64_t>
       pooled_offsets;        // [sequences + 1] rows of pooled outputs: one per sequence or span
   int64_t answer_bytes = 0;  // bytes of all tensors of the answer
+
+  // Index into the offsets of a sequence of the request.
+  size_t PlaceOf(size_t sequence) const { return sequence - first_sequence; }
 };
 
 // ---- The answer ---------------------------------------------------------------------------------

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <utility>
 
+#include "absl/numeric/int128.h"
 #include "absl/strings/str_cat.h"
 #include "engine/validation.h"
 
@@ -45,5 +46,9 @@ int64_t CheckSequence(const EncoderSpec& spec, const RequestLimits& limits, cons
 // has no tokens there.
 void ResolveOutputs(const EncoderSpec& spec, const RequestLimits& limits, const OutputSpec& outputs,
                     Faults& faults, Plan& plan);
+
+// Bytes of all tensors of the answer. 128 bits: heads · rows · S · layers of a hostile call may not
+// fit 64.
+absl::int128 AnswerBytes(const EncoderSpec& spec, const Plan& plan);
 
 }  // namespace encoderd::validation

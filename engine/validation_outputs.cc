@@ -124,7 +124,8 @@ class OutputCheck {
     plan_.pooled.push_back({.kind = kind,
                             .normalize = asked.normalize.value_or(spec_.default_normalize),
                             .layer = layer,
-                            .dimensions = asked.dimensions == 0 ? width : asked.dimensions});
+                            .dimensions = asked.dimensions == 0 ? width : asked.dimensions,
+                            .index = index});
   }
 
   void ResolveLogits() {
@@ -240,7 +241,8 @@ class OutputCheck {
   Plan& plan_;
 };
 
-// Bytes of all tensors. 128 bits: heads · rows · S · layers of a hostile call may not fit 64.
+}  // namespace
+
 absl::int128 AnswerBytes(const EncoderSpec& spec, const Plan& plan) {
   const int64_t tokens = plan.token_offsets.back();
   absl::int128 values = 0;
@@ -266,8 +268,6 @@ absl::int128 AnswerBytes(const EncoderSpec& spec, const Plan& plan) {
   }
   return values * absl::int128(DataTypeBytes(plan.dtype));
 }
-
-}  // namespace
 
 void ResolveOutputs(const EncoderSpec& spec, const RequestLimits& limits, const OutputSpec& outputs,
                     Faults& faults, Plan& plan) {

@@ -60,7 +60,7 @@ class WholeCall final : public EncodeCall, public EngineCall, public grpc::Serve
   }
 
   std::optional<Refusal> Begin() override {
-    absl::StatusOr<Answer> answer = service_.served.engine->AllocateAnswer(decoded_.request, plan_);
+    absl::StatusOr<Answer> answer = service_.served.engine->AllocateAnswer(plan_);
     if (!answer.ok()) {
       Refusal refusal = OutOfMemory("the answer");
       refusal.status = answer.status();

@@ -36,7 +36,7 @@ absl::Status WarmUp(const Engine& engine, const std::string& model_dir, Worker& 
   if (plan == nullptr) {
     return absl::InternalError("the request that warms the workers up is not valid");
   }
-  ASSIGN_OR_RETURN(Answer answer, engine.AllocateAnswer(request, *plan));
+  ASSIGN_OR_RETURN(Answer answer, engine.AllocateAnswer(*plan));
   BatchItem item = {.request = &request, .plan = plan, .answer = &answer};
   RETURN_IF_ERROR(worker.Run({&item, 1}, NeverAbandoned));
   if (item.status.ok()) return absl::OkStatus();

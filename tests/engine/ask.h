@@ -39,7 +39,7 @@ struct Prepared {
     CHECK(std::holds_alternative<Plan>(checked))
         << std::get<Violations>(checked).listed.front().description;
     plan = std::get<Plan>(std::move(checked));
-    auto allocated = engine.AllocateAnswer(request, plan);
+    auto allocated = engine.AllocateAnswer(plan);
     CHECK(allocated.ok()) << allocated.status();
     answer = *std::move(allocated);
   }

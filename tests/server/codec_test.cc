@@ -378,7 +378,7 @@ Encoded EncodeEverything(DataType type, const std::vector<int32_t>& ids) {
                                          .batch_tokens = 300},
                               .numerics_id = "bits",
                               .request_id = "id-1"}};
-  auto answer = engine.AllocateAnswer(request, encoded.plan);
+  auto answer = engine.AllocateAnswer(encoded.plan);
   EXPECT_TRUE(answer.ok());
   std::vector<BatchItem> items;
   for (size_t i = 0; i < 2; ++i) {
@@ -457,7 +457,7 @@ TEST(EncodeTest, LeavesOutWhatWasNotAskedFor) {
   request.outputs.pooled = {{}};
   FakeEngine engine;
   const Plan plan = std::get<Plan>(Validate(engine.spec(), {}, request));
-  auto answer = std::make_shared<const Answer>(*engine.AllocateAnswer(request, plan));
+  auto answer = std::make_shared<const Answer>(*engine.AllocateAnswer(plan));
   v1::EncodeResponse parsed;
   ASSERT_TRUE(parsed.ParseFromString(Joined(EncodeResponseBytes(answer, plan, {}))));
   EXPECT_FALSE(parsed.has_last_hidden_state());

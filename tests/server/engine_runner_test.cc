@@ -23,7 +23,7 @@ class TestCall : public EngineCall {
     for (const auto& sequence : ids_) request_.sequences.push_back({.input_ids = sequence});
     request_.outputs.last_hidden_state = true;
     plan_ = std::get<Plan>(Validate(engine.spec(), {}, request_));
-    answer_ = *engine.AllocateAnswer(request_, plan_);
+    answer_ = *engine.AllocateAnswer(plan_);
   }
 
   const CallInfo& info() const override { return info_; }

@@ -59,8 +59,9 @@ void FillAnswer(const EncoderSpec& spec, const BatchItem& item) {
   const Plan& plan = *item.plan;
   Answer& answer = *item.answer;
   const Sequence& sequence = item.request->sequences[item.sequence];
-  const int64_t begin = plan.token_offsets[item.sequence];
-  const int64_t end = plan.token_offsets[item.sequence + 1];
+  const size_t place = plan.PlaceOf(item.sequence);
+  const int64_t begin = plan.token_offsets[place];
+  const int64_t end = plan.token_offsets[place + 1];
   const auto id = [&](int64_t row) {
     return sequence.input_ids.empty() ? 1 : sequence.input_ids[static_cast<size_t>(row)];
   };
@@ -77,14 +78,14 @@ void FillAnswer(const EncoderSpec& spec, const BatchItem& item) {
          [&](int64_t row, int64_t column) { return state(row, column) + layer * 1000; });
   }
   for (size_t i = 0; i < plan.attention_layers.size(); ++i) {
-    const AttentionMap& map = answer.attentions[item.sequence * plan.attention_layers.size() + i];
+    const AttentionMap& map = answer.attentions[place * plan.attention_layers.size() + i];
     const int64_t rows = map.tensor.shape[0] * map.tensor.shape[1];
     Fill(map.tensor, plan.dtype, 0, rows, map.tensor.shape[2],
          [&](int64_t, int64_t) { return 1.0f / static_cast<float>(end - begin); });
   }
   for (size_t i = 0; i < plan.pooled.size(); ++i) {
-    Fill(answer.pooled[i], plan.dtype, plan.pooled_offsets[item.sequence],
-         plan.pooled_offsets[item.sequence + 1], plan.pooled[i].dimensions,
+    Fill(answer.pooled[i], plan.dtype, plan.pooled_offsets[place], plan.pooled_offsets[place + 1],
+         plan.pooled[i].dimensions,
          [&](int64_t row, int64_t column) { return state(0, column) + static_cast<float>(row); });
   }
 }
@@ -144,7 +145,7 @@ FakeEngine::FakeEngine() {
            .max_sequence_tokens = 512};
 }
 
-absl::StatusOr<Answer> FakeEngine::AllocateAnswer(const Request& request, const Plan& plan) const {
+absl::StatusOr<Answer> FakeEngine::AllocateAnswer(const Plan& plan) const {
   allocation_latch_.Pass();
   if (memory_ == Memory::kThrows) throw std::bad_alloc();
   if (memory_ == Memory::kExhausted) return absl::ResourceExhaustedError("no memory for it");
@@ -158,7 +159,7 @@ absl::StatusOr<Answer> FakeEngine::AllocateAnswer(const Request& request, const 
                      Allocate({tokens, spec_.hidden_width(layer)}, plan.dtype));
     answer.hidden_states.push_back(std::move(tensor));
   }
-  for (size_t i = 0; plan.attentions && i < request.sequences.size(); ++i) {
+  for (size_t i = 0; plan.attentions && i + 1 < plan.token_offsets.size(); ++i) {
     const int64_t length = plan.token_offsets[i + 1] - plan.token_offsets[i];
     const auto rows =
         plan.query_rows.empty() ? length : static_cast<int64_t>(plan.query_rows.size());
@@ -166,8 +167,9 @@ absl::StatusOr<Answer> FakeEngine::AllocateAnswer(const Request& request, const 
       ASSIGN_OR_RETURN(
           AnswerTensor tensor,
           Allocate({static_cast<int64_t>(plan.attention_heads.size()), rows, length}, plan.dtype));
-      answer.attentions.push_back(
-          {.sequence = static_cast<uint32_t>(i), .layer = layer, .tensor = std::move(tensor)});
+      answer.attentions.push_back({.sequence = static_cast<uint32_t>(plan.first_sequence + i),
+                                   .layer = layer,
+                                   .tensor = std::move(tensor)});
     }
   }
   for (const PooledOutput& pooled : plan.pooled) {

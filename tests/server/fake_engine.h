@@ -43,7 +43,7 @@ class FakeEngine : public Engine {
 
   const EncoderSpec& spec() const override { return spec_; }
   const EngineInfo& info() const override { return info_; }
-  absl::StatusOr<Answer> AllocateAnswer(const Request& request, const Plan& plan) const override;
+  absl::StatusOr<Answer> AllocateAnswer(const Plan& plan) const override;
   absl::StatusOr<std::unique_ptr<Worker>> CreateWorker() const override;
 
   // The value at `row` and `column` of last_hidden_state of a sequence: depends on its id there.
