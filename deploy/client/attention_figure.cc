@@ -6,26 +6,22 @@
 #include <cmath>
 #include <cstring>
 #include <memory>
-#include <numbers>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "deploy/client/colour_map.h"
+#include "deploy/client/drawing.h"
 #include "deploy/client/labels.h"
 #include "engine/status_macros.h"
 
 namespace encoderd::client {
 namespace {
 
-constexpr double kLabelFont = 12;   // pixels, as all lengths here
-constexpr double kTitleFont = 14;   // of a panel
-constexpr double kFigureFont = 18;  // of the whole
-constexpr int kMargin = 20;         // around everything, and between axis words and labels
-constexpr int kGap = 16;            // between panels
-constexpr int kPanelTitle = 26;     // height above each panel
+constexpr int kMargin = 20;      // around everything, and between axis words and labels
+constexpr int kGap = 16;         // between panels
+constexpr int kPanelTitle = 26;  // height above each panel
 constexpr int kFigureTitle = 36;
 constexpr int kBarWidth = 16;
-constexpr int kTick = 4;
 constexpr int kLabelledCell = 15;    // the least that keeps two lines of kLabelFont apart
 constexpr int kMaxCell = 120;        // a map of one token need not fill a screen
 constexpr int kLeastPitch = 130;     // room for "layer 00, head 00" above a narrow map
@@ -34,51 +30,6 @@ constexpr int kPanelTarget = 320;    // a comfortable map
 constexpr int kLabelledTokens = 64;  // more words than that are not read
 constexpr int kLabelledExtent = 4096;
 constexpr int kMaxExtent = 16384;  // half of what a cairo surface can have
-
-using Surface = std::unique_ptr<cairo_surface_t, decltype(&cairo_surface_destroy)>;
-using Context = std::unique_ptr<cairo_t, decltype(&cairo_destroy)>;
-
-enum class Anchor { kBegin, kMiddle, kEnd };
-
-double TextWidth(cairo_t* context, const std::string& text) {
-  cairo_text_extents_t extents;
-  cairo_text_extents(context, text.c_str(), &extents);
-  return extents.x_advance;
-}
-
-// Text whose optical middle (half the height of an x above the base line) lies at y.
-void DrawText(cairo_t* context, const std::string& text, double x, double y, Anchor anchor) {
-  cairo_font_extents_t font;
-  cairo_font_extents(context, &font);
-  const double width = TextWidth(context, text);
-  if (anchor == Anchor::kMiddle) x -= width / 2;
-  if (anchor == Anchor::kEnd) x -= width;
-  cairo_move_to(context, x, y + font.ascent * 0.36);
-  cairo_show_text(context, text.c_str());
-}
-
-// The same, read from bottom to top.
-void DrawUpwards(cairo_t* context, const std::string& text, double x, double y, Anchor anchor) {
-  cairo_save(context);
-  cairo_translate(context, x, y);
-  cairo_rotate(context, -std::numbers::pi / 2);
-  DrawText(context, text, 0, 0, anchor);
-  cairo_restore(context);
-}
-
-void SelectFont(cairo_t* context, double size, cairo_font_weight_t weight) {
-  cairo_select_font_face(context, "sans-serif", CAIRO_FONT_SLANT_NORMAL, weight);
-  cairo_set_font_size(context, size);
-}
-
-// The least of 1, 2, 5, 10, 20, 50 … times a power of ten that is not below `least`.
-double NiceStep(double least) {
-  const double power = std::pow(10, std::floor(std::log10(least)));
-  for (const double factor : {1.0, 2.0, 5.0}) {
-    if (factor * power >= least) return factor * power;
-  }
-  return 10 * power;
-}
 
 // What stands at an axis: a text at the middle of a cell.
 struct AxisLabel {
@@ -124,8 +75,7 @@ class Painter {
   double row_axis_ = 0;   // widths of the axes: the word, the labels, the ticks
   double column_axis_ = 0;
   float largest_ = 0;
-  Surface surface_{nullptr, cairo_surface_destroy};
-  Context context_{nullptr, cairo_destroy};
+  std::unique_ptr<Canvas> canvas_;
 };
 
 Painter::Painter(const AttentionFigure& figure, const FigureLayout& layout)
@@ -142,16 +92,15 @@ Painter::Painter(const AttentionFigure& figure, const FigureLayout& layout)
 
 absl::Status Painter::Draw(const std::string& path) {
   // Text is measured on a scratch surface, because the picture's size follows from it.
-  surface_.reset(cairo_image_surface_create(CAIRO_FORMAT_RGB24, 1, 1));
-  context_.reset(cairo_create(surface_.get()));
-  SelectFont(context_.get(), kLabelFont, CAIRO_FONT_WEIGHT_NORMAL);
+  canvas_ = std::make_unique<Canvas>(1, 1);
+  SelectFont(canvas_->context(), kLabelFont, CAIRO_FONT_WEIGHT_NORMAL);
   double row_text = 0;
   double column_text = 0;
   for (const AxisLabel& label : row_labels_) {
-    row_text = std::max(row_text, TextWidth(context_.get(), label.text));
+    row_text = std::max(row_text, TextWidth(canvas_->context(), label.text));
   }
   for (const AxisLabel& label : column_labels_) {
-    column_text = std::max(column_text, TextWidth(context_.get(), label.text));
+    column_text = std::max(column_text, TextWidth(canvas_->context(), label.text));
   }
   upwards_ = layout_.labelled && column_text > layout_.cell - 3;
   row_axis_ = kMargin + row_text + 2 * kTick;
@@ -162,36 +111,22 @@ absl::Status Painter::Draw(const std::string& path) {
       figure_.grid_rows() * (layout_.panel_height + kPanelTitle + kGap) - kGap;
   const double bar_height = std::clamp<double>(grid_height - kPanelTitle, kLeastBar, kPanelTarget);
   const double bar_area = kMargin + kBarWidth + 3 * kTick + 4 * kLabelFont + kMargin;
-  SelectFont(context_.get(), kFigureFont, CAIRO_FONT_WEIGHT_BOLD);
+  SelectFont(canvas_->context(), kFigureFont, CAIRO_FONT_WEIGHT_BOLD);
   const double width =
-      std::max(row_axis_ + grid_width + bar_area, TextWidth(context_.get(), figure_.title)) +
+      std::max(row_axis_ + grid_width + bar_area, TextWidth(canvas_->context(), figure_.title)) +
       2 * kMargin;
   const double height =
       2 * kMargin + kFigureTitle + std::max(grid_height + column_axis_, kPanelTitle + bar_height);
 
-  surface_.reset(cairo_image_surface_create(CAIRO_FORMAT_RGB24, static_cast<int>(std::ceil(width)),
-                                            static_cast<int>(std::ceil(height))));
-  context_.reset(cairo_create(surface_.get()));
-  cairo_set_source_rgb(context_.get(), 1, 1, 1);
-  cairo_paint(context_.get());
-  cairo_set_source_rgb(context_.get(), 0.13, 0.13, 0.13);
-  cairo_set_line_width(context_.get(), 1);
-
-  SelectFont(context_.get(), kFigureFont, CAIRO_FONT_WEIGHT_BOLD);
-  DrawText(context_.get(), figure_.title, kMargin, kMargin + kFigureFont / 2, Anchor::kBegin);
+  canvas_ = std::make_unique<Canvas>(width, height);
+  SelectFont(canvas_->context(), kFigureFont, CAIRO_FONT_WEIGHT_BOLD);
+  DrawText(canvas_->context(), figure_.title, kMargin, kMargin + kFigureFont / 2, Anchor::kBegin);
   for (size_t i = 0; i < figure_.panels.size(); ++i) DrawPanel(i);
 
   DrawColourBar(kMargin + row_axis_ + grid_width + kMargin, kMargin + kFigureTitle + kPanelTitle,
                 bar_height);
 
-  if (const cairo_status_t status = cairo_status(context_.get()); status != CAIRO_STATUS_SUCCESS) {
-    return absl::InternalError(
-        absl::StrCat("drawing the picture failed: ", cairo_status_to_string(status)));
-  }
-  const cairo_status_t written = cairo_surface_write_to_png(surface_.get(), path.c_str());
-  if (written == CAIRO_STATUS_SUCCESS) return absl::OkStatus();
-  return absl::PermissionDeniedError(
-      absl::StrCat(path, ": cannot be written: ", cairo_status_to_string(written)));
+  return canvas_->WritePng(path);
 }
 
 void Painter::DrawPanel(size_t index) {
@@ -200,11 +135,11 @@ void Painter::DrawPanel(size_t index) {
   const double x = kMargin + row_axis_ + column * layout_.column_pitch;
   const double y =
       kMargin + kFigureTitle + kPanelTitle + row * (layout_.panel_height + kPanelTitle + kGap);
-  SelectFont(context_.get(), kTitleFont, CAIRO_FONT_WEIGHT_NORMAL);
-  DrawText(context_.get(), figure_.panels[index].title, x + layout_.panel_width / 2.0,
+  SelectFont(canvas_->context(), kTitleFont, CAIRO_FONT_WEIGHT_NORMAL);
+  DrawText(canvas_->context(), figure_.panels[index].title, x + layout_.panel_width / 2.0,
            y - kPanelTitle / 2.0, Anchor::kMiddle);
   DrawMap(figure_.panels[index].weights, x, y);
-  SelectFont(context_.get(), kLabelFont, CAIRO_FONT_WEIGHT_NORMAL);
+  SelectFont(canvas_->context(), kLabelFont, CAIRO_FONT_WEIGHT_NORMAL);
   if (column == 0) DrawRowAxis(x, y);
   // The lowest panel of each column, also where the last row of the grid is not full.
   if (index + static_cast<size_t>(figure_.grid_columns) >= figure_.panels.size()) {
@@ -230,65 +165,59 @@ void Painter::DrawMap(std::span<const float> weights, double x, double y) {
   }
   cairo_surface_mark_dirty(map.get());
 
-  cairo_save(context_.get());
-  cairo_translate(context_.get(), x, y);
-  cairo_scale(context_.get(), layout_.cell, layout_.cell);
-  cairo_set_source_surface(context_.get(), map.get(), 0, 0);
-  cairo_pattern_set_filter(cairo_get_source(context_.get()), CAIRO_FILTER_NEAREST);
-  cairo_rectangle(context_.get(), 0, 0, columns, rows);
-  cairo_fill(context_.get());
-  cairo_restore(context_.get());
+  cairo_save(canvas_->context());
+  cairo_translate(canvas_->context(), x, y);
+  cairo_scale(canvas_->context(), layout_.cell, layout_.cell);
+  cairo_set_source_surface(canvas_->context(), map.get(), 0, 0);
+  cairo_pattern_set_filter(cairo_get_source(canvas_->context()), CAIRO_FILTER_NEAREST);
+  cairo_rectangle(canvas_->context(), 0, 0, columns, rows);
+  cairo_fill(canvas_->context());
+  cairo_restore(canvas_->context());
 }
 
 void Painter::DrawRowAxis(double x, double y) {
   for (const AxisLabel& label : row_labels_) {
     const double middle = y + Middle(label.index);
-    cairo_move_to(context_.get(), x - kTick, std::floor(middle) + 0.5);
-    cairo_line_to(context_.get(), x, std::floor(middle) + 0.5);
-    cairo_stroke(context_.get());
-    DrawText(context_.get(), label.text, x - 2 * kTick, middle, Anchor::kEnd);
+    DrawLine(canvas_->context(), x - kTick, middle, x, middle);
+    DrawText(canvas_->context(), label.text, x - 2 * kTick, middle, Anchor::kEnd);
   }
-  DrawUpwards(context_.get(), "query", x - row_axis_ + kLabelFont / 2,
+  DrawUpwards(canvas_->context(), "query", x - row_axis_ + kLabelFont / 2,
               y + layout_.panel_height / 2.0, Anchor::kMiddle);
 }
 
 void Painter::DrawColumnAxis(double x, double y) {
   for (const AxisLabel& label : column_labels_) {
     const double middle = x + Middle(label.index);
-    cairo_move_to(context_.get(), std::floor(middle) + 0.5, y);
-    cairo_line_to(context_.get(), std::floor(middle) + 0.5, y + kTick);
-    cairo_stroke(context_.get());
+    DrawLine(canvas_->context(), middle, y, middle, y + kTick);
     if (upwards_) {
-      DrawUpwards(context_.get(), label.text, middle, y + 2 * kTick, Anchor::kEnd);
+      DrawUpwards(canvas_->context(), label.text, middle, y + 2 * kTick, Anchor::kEnd);
     } else {
-      DrawText(context_.get(), label.text, middle, y + 2 * kTick + kLabelFont / 2, Anchor::kMiddle);
+      DrawText(canvas_->context(), label.text, middle, y + 2 * kTick + kLabelFont / 2,
+               Anchor::kMiddle);
     }
   }
-  DrawText(context_.get(), "key", x + layout_.panel_width / 2.0, y + column_axis_ - kLabelFont / 2,
-           Anchor::kMiddle);
+  DrawText(canvas_->context(), "key", x + layout_.panel_width / 2.0,
+           y + column_axis_ - kLabelFont / 2, Anchor::kMiddle);
 }
 
 void Painter::DrawColourBar(double x, double y, double height) {
   const int steps = static_cast<int>(height);
   for (int i = 0; i < steps; ++i) {
     const uint32_t colour = Viridis(1 - (static_cast<float>(i) + 0.5f) / static_cast<float>(steps));
-    cairo_set_source_rgb(context_.get(), ((colour >> 16) & 0xff) / 255.0,
-                         ((colour >> 8) & 0xff) / 255.0, (colour & 0xff) / 255.0);
-    cairo_rectangle(context_.get(), x, y + i, kBarWidth, 1);
-    cairo_fill(context_.get());
+    SetColour(canvas_->context(), colour);
+    cairo_rectangle(canvas_->context(), x, y + i, kBarWidth, 1);
+    cairo_fill(canvas_->context());
   }
-  cairo_set_source_rgb(context_.get(), 0.13, 0.13, 0.13);
-  SelectFont(context_.get(), kLabelFont, CAIRO_FONT_WEIGHT_NORMAL);
+  SetColour(canvas_->context(), kInk);
+  SelectFont(canvas_->context(), kLabelFont, CAIRO_FONT_WEIGHT_NORMAL);
   const double step = NiceStep(largest_ * std::max(1.0 / 6, 2 * kLabelFont / height));
   for (int i = 0; i * step <= largest_ * 1.0001; ++i) {
     const double level = y + height * (1 - i * step / largest_);
-    cairo_move_to(context_.get(), x + kBarWidth, std::floor(level) + 0.5);
-    cairo_line_to(context_.get(), x + kBarWidth + kTick, std::floor(level) + 0.5);
-    cairo_stroke(context_.get());
-    DrawText(context_.get(), absl::StrFormat("%.4g", i * step), x + kBarWidth + 2 * kTick, level,
-             Anchor::kBegin);
+    DrawLine(canvas_->context(), x + kBarWidth, level, x + kBarWidth + kTick, level);
+    DrawText(canvas_->context(), absl::StrFormat("%.4g", i * step), x + kBarWidth + 2 * kTick,
+             level, Anchor::kBegin);
   }
-  DrawUpwards(context_.get(), "weight", x + kBarWidth + 3 * kTick + 3.5 * kLabelFont,
+  DrawUpwards(canvas_->context(), "weight", x + kBarWidth + 3 * kTick + 3.5 * kLabelFont,
               y + height / 2, Anchor::kMiddle);
 }
 

@@ -35,6 +35,7 @@ struct Command {
 const Command& InfoCommand();       // info_command.cc
 const Command& EncodeCommand();     // encode_command.cc
 const Command& AttentionCommand();  // attention_command.cc
+const Command& LoadCommand();       // load/load_command.cc
 const Command& HealthCommand();     // health_command.cc
 
 // The whole program: `arguments` without the program's name.

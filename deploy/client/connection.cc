@@ -7,6 +7,7 @@
 #include "absl/flags/flag.h"
 #include "absl/strings/str_cat.h"
 #include "deploy/client/failure.h"
+#include "deploy/client/service_config.h"
 
 ABSL_FLAG(std::string, address, "127.0.0.1:50051", "host:port of encoderd, or any gRPC target");
 ABSL_FLAG(absl::Duration, timeout, absl::Seconds(30),
@@ -48,6 +49,7 @@ absl::StatusOr<Connection> Connection::FromFlags() {
   arguments.SetMaxReceiveMessageSize(static_cast<int>(connection.max_response_bytes_));
   arguments.SetMaxSendMessageSize(-1);
   arguments.SetInt(GRPC_ARG_MAX_METADATA_SIZE, kMaxMetadataBytes);
+  arguments.SetServiceConfigJSON(ServiceConfigJson());
   // A proxy of the environment is meant for the web, not for a service next door.
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   const std::shared_ptr<grpc::Channel> channel =

@@ -1,6 +1,9 @@
 // connection.h — one encoderd as encoderctl reaches it: the flags --address, --timeout, --model and
 // --max_response_bytes.
 //
+// Calls that are refused for overload or find nobody ready are tried again within their --timeout, as
+// service_config.json says; health is told as it is.
+//
 // Errors: of every call, those of failure.h.
 #pragma once
 

@@ -23,7 +23,7 @@ constexpr std::string_view kExitCodes =
 
 std::span<const Command* const> Commands() {
   static const std::array commands = {&InfoCommand(), &EncodeCommand(), &AttentionCommand(),
-                                      &HealthCommand()};
+                                      &LoadCommand(), &HealthCommand()};
   return commands;
 }
 
@@ -94,7 +94,7 @@ ExitCode RunEncoderctl(std::span<const std::string> arguments, Streams streams) 
       std::ranges::find(Commands(), name, [](auto* command) { return command->name; });
   if (found == Commands().end()) {
     parsed.faults.push_back(
-        absl::StrCat("expected a command: info, encode, attention or health, got ", name));
+        absl::StrCat("expected a command: info, encode, attention, load or health, got ", name));
     return RefuseUsage(parsed.faults, "encoderctl --help", streams);
   }
   const Command& command = **found;

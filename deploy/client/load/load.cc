@@ -193,7 +193,8 @@ void Run::Send() {
 }
 
 void Run::SendWhenDue() {
-  ArrivalSchedule schedule(options_.arrival, options_.rate, options_.seed);
+  // Other random numbers than those of the requests: times and lengths are independent.
+  ArrivalSchedule schedule(options_.arrival, options_.rate, ~options_.seed);
   for (;;) {
     const absl::Duration due = schedule.Next() - options_.warm_up;
     if (due >= options_.duration) return;
@@ -301,7 +302,7 @@ void Run::Report(const ProgressCallback& progress) {
   const absl::Duration now = Now();
   report.elapsed = now + options_.warm_up;
   report.total = options_.warm_up + options_.duration;
-  report.warming_up = now < absl::ZeroDuration();
+  report.warming_up = last_report_ < absl::ZeroDuration();
   report.interval = now - std::exchange(last_report_, now);
   report.due = recent.due;
   report.failed = recent.failed;

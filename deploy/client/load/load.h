@@ -63,7 +63,7 @@ absl::Status CheckLoadOptions(const LoadOptions& options);
 struct LoadProgress {
   absl::Duration elapsed;  // of the whole run
   absl::Duration total;    // warm-up and window
-  bool warming_up = false;
+  bool warming_up = false;  // when the part began
   int64_t in_flight = 0;
   // Since the progress before.
   absl::Duration interval;

@@ -54,6 +54,7 @@ absl::Duration LoadResult::PercentileOfAll(double fraction) const {
   for (const CallRecord& call : calls) {
     latencies.push_back(call.answered() ? call.latency : absl::InfiniteDuration());
   }
+  if (latencies.empty()) return absl::InfiniteDuration();
   std::ranges::sort(latencies);
   return Percentile(latencies, fraction);
 }

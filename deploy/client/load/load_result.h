@@ -69,7 +69,7 @@ struct LoadResult {
   // Calls due that were not answered within `bound`, failed ones included.
   int64_t MissesOf(absl::Duration bound) const;
   // The latency that a share of `fraction` of all calls due does not exceed, where a call that
-  // failed never ends: possibly InfiniteDuration. REQUIRES: offered() > 0.
+  // failed never ends: possibly InfiniteDuration, and so without any call.
   absl::Duration PercentileOfAll(double fraction) const;
   // Whether the generator itself added to what it measured: calls not sent, or a lag whose p99 is
   // above 1 ms and above a tenth of the p99 of the latency.

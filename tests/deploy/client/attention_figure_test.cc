@@ -2,16 +2,15 @@
 // Method: pictures are written, read back and looked at by pixel; layouts are checked as numbers.
 #include "deploy/client/attention_figure.h"
 
-#include <cairo.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <memory>
 #include <numeric>
 
 #include "absl/status/status_matchers.h"
 #include "absl/strings/str_cat.h"
 #include "deploy/client/colour_map.h"
+#include "tests/deploy/client/picture.h"
 
 namespace encoderd::client {
 namespace {
@@ -30,32 +29,6 @@ AttentionFigure MakeFigure(int tokens, int layers, int heads, std::span<const fl
   for (int i = 0; i < layers * heads; ++i) figure.panels.push_back({"panel", weights});
   return figure;
 }
-
-class Picture {
- public:
-  explicit Picture(const std::string& path)
-      : surface_(cairo_image_surface_create_from_png(path.c_str()), cairo_surface_destroy) {}
-
-  int width() const { return cairo_image_surface_get_width(surface_.get()); }
-  int height() const { return cairo_image_surface_get_height(surface_.get()); }
-
-  int Count(uint32_t colour) const {
-    int count = 0;
-    for (int y = 0; y < height(); ++y) {
-      const unsigned char* row = cairo_image_surface_get_data(surface_.get()) +
-                                 y * cairo_image_surface_get_stride(surface_.get());
-      for (int x = 0; x < width(); ++x) {
-        uint32_t pixel;
-        std::memcpy(&pixel, row + 4 * x, 4);
-        count += (pixel & 0xffffff) == colour;
-      }
-    }
-    return count;
-  }
-
- private:
-  std::unique_ptr<cairo_surface_t, decltype(&cairo_surface_destroy)> surface_;
-};
 
 TEST(DrawAttentionTest, DrawsEveryWeightAsASquareOfItsColour) {
   // Three quarters are 0, one is the largest: the ends of the scale, each in a pure colour.

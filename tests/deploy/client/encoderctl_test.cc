@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <functional>
 #include <future>
+#include <mutex>
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <sstream>
@@ -54,7 +55,10 @@ class FakeEncoder final : public v1::EncoderService::Service {
  private:
   grpc::Status Encode(grpc::ServerContext*, const v1::EncodeRequest* got,
                       v1::EncodeResponse* response) override {
-    request = *got;
+    {
+      const std::scoped_lock lock(mutex_);
+      request = *got;
+    }
     return encode(*got, *response);
   }
   grpc::Status GetModel(grpc::ServerContext*, const v1::GetModelRequest*,
@@ -62,6 +66,8 @@ class FakeEncoder final : public v1::EncoderService::Service {
     *response = model;
     return grpc::Status::OK;
   }
+
+  std::mutex mutex_;  // a load has many calls at a time
 };
 
 class FakeHealth final : public grpc::health::v1::Health::Service {
@@ -109,7 +115,10 @@ class EncoderctlTest : public testing::Test {
     builder.RegisterService(&health_);
     server_ = builder.BuildAndStart();
     encoder_.model.set_name("tiny");
+    encoder_.model.set_vocab_size(10);
     encoder_.model.set_max_sequence_tokens(512);
+    encoder_.model.set_max_request_sequences(8);
+    encoder_.model.set_max_request_tokens(4096);
     encoder_.model.add_outputs("pooled");
     encoder_.model.add_outputs("logits");
     encoder_.encode = [](const v1::EncodeRequest&, v1::EncodeResponse& response) {
@@ -144,7 +153,7 @@ class EncoderctlTest : public testing::Test {
 TEST_F(EncoderctlTest, ExplainsItselfAndEveryCommand) {
   const Result overview = RunWithoutServer({"--help"});
   EXPECT_EQ(overview.code, kExitOk);
-  for (const char* name : {"info", "encode", "attention", "health"}) {
+  for (const char* name : {"info", "encode", "attention", "load", "health"}) {
     EXPECT_THAT(overview.out, HasSubstr(absl::StrCat("\n  ", name)));
     const Result help = RunWithoutServer({name, "--help"});
     EXPECT_EQ(help.code, kExitOk);
@@ -173,6 +182,19 @@ TEST_F(EncoderctlTest, RefusesCommandLinesItDoesNotUnderstand) {
       {{"encode", "x"}, "sequence 0: expected token ids"},
       {{"attention", "1", "2"}, "expected one sequence, got 2"},
       {{"attention", "1", "--labels=a", "--vocab=b"}, "expected one of them"},
+      {{"load"}, "--rate: expected more than 0"},
+      {{"load", "--rate=1", "--timeout=1s"}, "--timeout: not a flag of load"},
+      {{"load", "--rate=100001"}, "--rate: expected more than 0, up to 100000"},
+      {{"load", "--rate=1", "--arrival=often"}, "--arrival: expected poisson, even or saturate"},
+      {{"load", "--rate=1", "--arrival=saturate"}, "--rate: expected none"},
+      {{"load", "--rate=1", "--lengths=long"}, "--lengths: expected fixed:N"},
+      {{"load", "--rate=1", "--outstanding=65537"}, "--outstanding: expected 1 to 65536"},
+      {{"load", "--rate=1", "--figure=a.png"}, "--figure: expected together with --sweep"},
+      {{"load", "--rate=1", "--sweep"}, "--sweep: expected neither --rate"},
+      {{"load", "--sweep", "--p99_bound=1001ms"}, "--p99_bound: expected more than 0, up to"},
+      {{"load", "--sweep", "--p99_bound=0s"}, "--p99_bound"},
+      {{"load", "--sweep", "--max_runs=0"}, "--max_runs: expected 1 to 100, got 0"},
+      {{"load", "--sweep", "--max_runs=101"}, "--max_runs"},
   };
   for (const auto& [arguments, message] : lines) {
     const Result result = RunWithoutServer(arguments);
@@ -328,6 +350,67 @@ TEST_F(EncoderctlTest, RefusesMapsThatDoNotBelongToTheSequence) {
   };
   EXPECT_EQ(Run({"attention", "1,2,3"}).code, kExitInternal);  // 2 tokens in the answer
   EXPECT_EQ(Run({"attention", "1,2"}).code, kExitInternal);    // row 7 of 2
+}
+
+// ---- load -------------------------------------------------------------------------------------
+
+TEST_F(EncoderctlTest, MeasuresALoad) {
+  const Result text = Run({"load", "--rate=100", "--arrival=even", "--lengths=fixed:3", "--bulk",
+                           "--warm_up=0s", "--duration=200ms"});
+  EXPECT_EQ(text.code, kExitOk) << text.err;
+  EXPECT_THAT(text.out, AllOf(HasSubstr("tiny at 127.0.0.1:"), HasSubstr("codes: OK 20\n")));
+  EXPECT_THAT(encoder_.request.sequences(0).input_ids(), testing::SizeIs(3));
+  EXPECT_EQ(encoder_.request.outputs().pooled(0).kind(), v1::POOLING_UNSPECIFIED);
+  EXPECT_EQ(encoder_.request.priority(), v1::PRIORITY_BULK);
+
+  const Result json = Run({"load", "--rate=100", "--arrival=even", "--lengths=fixed:3", "--logits",
+                           "--sequences=2", "--duration=200ms", "--warm_up=0s", "--json"});
+  EXPECT_EQ(nlohmann::json::parse(json.out)["codes"], nlohmann::json({{"OK", 20}}));
+  EXPECT_EQ(encoder_.request.sequences_size(), 2);
+  EXPECT_TRUE(encoder_.request.outputs().logits());
+  EXPECT_THAT(encoder_.request.outputs().pooled(), IsEmpty());
+}
+
+TEST_F(EncoderctlTest, FailsWhereNoCallOfALoadWasAnswered) {
+  encoder_.encode = [](const v1::EncodeRequest&, v1::EncodeResponse&) {
+    return grpc::Status(grpc::StatusCode::RESOURCE_EXHAUSTED, "full");
+  };
+  const Result result =
+      Run({"load", "--rate=100", "--lengths=fixed:3", "--warm_up=0s", "--duration=100ms"});
+  EXPECT_EQ(result.code, kExitTryAgain);
+  EXPECT_THAT(result.out, HasSubstr("codes: RESOURCE_EXHAUSTED"));
+  const Result none = Run({"load", "--rate=0.001", "--warm_up=0s", "--duration=1ms"});
+  EXPECT_EQ(none.code, kExitUsage);
+  EXPECT_THAT(none.err, HasSubstr("expected time for one call at least"));
+}
+
+TEST_F(EncoderctlTest, SweepsAndDraws) {
+  const std::string path = testing::TempDir() + "/sweep.png";
+  const std::vector<std::string> sweep = {
+      "load",         "--sweep",         "--lengths=short", "--warm_up=0s", "--duration=40ms",
+      "--max_runs=2", "--outstanding=1", "--figure=" + path};
+  const Result text = Run(sweep);
+  EXPECT_EQ(text.code, kExitOk) << text.err;
+  EXPECT_THAT(text.out, AllOf(HasSubstr("offline rate: "), HasSubstr("p99 in bound")));
+  EXPECT_THAT(text.err, HasSubstr("wrote " + path));
+  EXPECT_GT(std::filesystem::file_size(path), 1000u);
+  std::vector<std::string> nowhere = sweep;
+  nowhere.back() = "--figure=/no/such/folder/a.png";
+  EXPECT_EQ(Run(nowhere).code, kExitCannotWrite);
+  std::vector<std::string> as_json = sweep;
+  as_json.push_back("--json");
+  EXPECT_EQ(nlohmann::json::parse(Run(as_json).out)["runs"].size(), 2u);
+}
+
+TEST_F(EncoderctlTest, TriesAgainWhatWasRefused) {
+  int calls = 0;
+  encoder_.encode = [&](const v1::EncodeRequest&, v1::EncodeResponse& response) {
+    if (++calls == 1) return grpc::Status(grpc::StatusCode::RESOURCE_EXHAUSTED, "full");
+    response.add_token_offsets(0);
+    return grpc::Status::OK;
+  };
+  EXPECT_EQ(Run({"encode", "1", "--logits"}).code, kExitOk);
+  EXPECT_EQ(calls, 2);
 }
 
 TEST_F(EncoderctlTest, TellsHealthByItsExitCode) {

@@ -73,6 +73,7 @@ TEST(SummariseLoadTest, TakesRunsWithoutAnyCall) {
   EXPECT_EQ(result.goodput_fraction(), 0);
   EXPECT_THAT(result.codes, IsEmpty());
   EXPECT_FALSE(result.generator_lagged());
+  EXPECT_EQ(result.PercentileOfAll(0.99), absl::InfiniteDuration());
 }
 
 TEST(LoadResultTest, ACallThatFailedNeverEnds) {
