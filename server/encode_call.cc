@@ -15,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
+#include "server/batching/reason.h"
 #include "server/engine_runner.h"
 #include "server/log.h"
 #include "server/mutex.h"
@@ -161,19 +162,16 @@ void EncodeCall::SetDeadline() {
               });
 }
 
-CallInfo EncodeCall::InfoOf(std::span<const Sequence> sequences) const {
-  CallInfo info = {.tokens = {},
-                   .priority = decoded_.priority,
-                   .arrival = arrival_,
-                   .deadline = deadline_};
-  info.tokens.reserve(sequences.size());
-  for (const Sequence& sequence : sequences) info.tokens.push_back(sequence.tokens());
-  return info;
+CallInfo EncodeCall::InfoOf(const Plan& plan) const {
+  return {.sequences = SequencesOf(service_.served.engine->spec(), plan),
+          .priority = decoded_.priority,
+          .arrival = arrival_,
+          .deadline = deadline_};
 }
 
 Refusal EncodeCall::NotSubmitted(absl::Status status) const {
   Refusal refusal = RefusalOf(std::move(status));
-  if (refusal.reason == "QUEUE_FULL") refusal.retry_after = RetryAfter();
+  if (absl::IsResourceExhausted(refusal.status)) refusal.retry_after = RetryAfter();
   return refusal;
 }
 
@@ -264,20 +262,24 @@ Refusal OutOfMemory(std::string_view what) {
 
 // What the batcher said of a call that it had accepted, or would not accept.
 Refusal RefusalOf(absl::Status status) {
-  switch (status.code()) {
+  Refusal refusal = {.status = std::move(status)};
+  refusal.reason = ReasonOf(refusal.status);
+  if (absl::IsUnavailable(refusal.status)) refusal.retry_after = absl::Seconds(1);
+  if (!refusal.reason.empty()) return refusal;
+  switch (refusal.status.code()) {
     case absl::StatusCode::kCancelled:
-      return {.status = std::move(status), .reason = "CANCELLED"};
+      refusal.reason = "CANCELLED";
+      break;
     case absl::StatusCode::kDeadlineExceeded:
-      return {.status = std::move(status), .reason = "DEADLINE"};
+      refusal.reason = "DEADLINE";
+      break;
     case absl::StatusCode::kUnavailable:
-      return {.status = std::move(status), .reason = "DRAINING", .retry_after = absl::Seconds(1)};
-    case absl::StatusCode::kResourceExhausted:
-      return {.status = std::move(status), .reason = "QUEUE_FULL"};
-    default: {
-      std::string reason = EngineReason(status);
-      return {.status = std::move(status), .reason = std::move(reason)};
-    }
+      refusal.reason = "DRAINING";
+      break;
+    default:
+      refusal.reason = "ENGINE_FAILURE";
   }
+  return refusal;
 }
 
 std::string RequestId(const grpc::CallbackServerContext& context, const std::string& chosen) {

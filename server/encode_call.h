@@ -13,7 +13,6 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
-#include <span>
 #include <string>
 #include <string_view>
 
@@ -72,8 +71,8 @@ class EncodeCall : public std::enable_shared_from_this<EncodeCall> {
 
   // ---- What a method uses ----
 
-  // What the batcher is to know of work on these sequences.
-  CallInfo InfoOf(std::span<const Sequence> sequences) const;
+  // What the batcher is to know of the work that the plan says.
+  CallInfo InfoOf(const Plan& plan) const;
   // Why the batcher would not take work, with when to come again.
   Refusal NotSubmitted(absl::Status status) const;
 

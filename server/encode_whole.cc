@@ -37,7 +37,7 @@ class WholeCall final : public EncodeCall, public EngineCall, public grpc::Serve
       return;
     }
     Succeed({.timing = timing,
-             .sequences = static_cast<int64_t>(info_.tokens.size()),
+             .sequences = static_cast<int64_t>(info_.sequences.size()),
              .tokens = plan_.token_offsets.back(),
              .answer_bytes = static_cast<int64_t>(response_.Length())});
   }
@@ -67,7 +67,7 @@ class WholeCall final : public EncodeCall, public EngineCall, public grpc::Serve
       return refusal;
     }
     answer_ = std::make_shared<Answer>(*std::move(answer));
-    info_ = InfoOf(decoded_.request.sequences);
+    info_ = InfoOf(plan_);
     // The batcher's share of the one object.
     absl::Status status = service_.served.batcher->Submit({shared_from_this(), this});
     if (status.ok()) return std::nullopt;

@@ -4,16 +4,13 @@
 #include <utility>
 #include <variant>
 
-#include "absl/strings/cord.h"
 #include "absl/strings/str_cat.h"
 #include "engine/status_macros.h"
 #include "engine/validation.h"
+#include "server/batching/reason.h"
 
 namespace encoderd {
 namespace {
-
-// Where a status says its reason.
-constexpr char kReasonUrl[] = "encoderd/reason";
 
 absl::Status WarmUp(const Engine& engine, const std::string& model_dir, Worker& worker) {
   const EncoderSpec& spec = engine.spec();
@@ -45,14 +42,56 @@ absl::Status WarmUp(const Engine& engine, const std::string& model_dir, Worker& 
       absl::StrCat(model_dir, ": the model gives no finite numbers: ", item.status.message()));
 }
 
-}  // namespace
-
-std::string EngineReason(const absl::Status& status) {
-  const auto reason = status.GetPayload(kReasonUrl);
-  return reason.has_value() ? std::string(*reason) : "ENGINE_FAILURE";
+// Multiplications for one token.
+double StepProducts(const std::vector<Step>& steps, int64_t width) {
+  double products = 0;
+  for (const Step& step : steps) {
+    if (step.kind != Step::Kind::kLinear) continue;
+    products += static_cast<double>(width) * static_cast<double>(step.out);
+    width = step.out;
+  }
+  return products;
 }
 
-absl::Status EngineRunner::Run(std::span<Slot> slots) {
+// Of a block's matrices: q, k, v and the output, and both of the FFN.
+double BlockProducts(const EncoderSpec& spec) {
+  const auto hidden = static_cast<double>(spec.hidden_size);
+  return 4 * hidden * hidden + 2 * hidden * static_cast<double>(spec.ffn_size);
+}
+
+}  // namespace
+
+std::vector<SequenceInfo> SequencesOf(const EncoderSpec& spec, const Plan& plan) {
+  // A map takes about half of its block, and a head as long as blocks with as many products.
+  double blocks =
+      static_cast<double>(plan.layers_run - plan.first_block) + (plan.last_map_only ? 0.5 : 0);
+  if (plan.logits) blocks += StepProducts(spec.logits, spec.hidden_size) / BlockProducts(spec);
+  blocks /= static_cast<double>(spec.num_layers);
+
+  int64_t row_values = plan.last_hidden_state ? spec.hidden_size : 0;
+  for (const int32_t layer : plan.hidden_layers) row_values += spec.hidden_width(layer);
+  if (plan.logits) row_values += WidthAfter(spec.logits, spec.hidden_size);
+  int64_t pooled_values = 0;
+  for (const PooledOutput& pooled : plan.pooled) pooled_values += pooled.dimensions;
+  const auto maps =
+      static_cast<int64_t>(plan.attention_layers.size() * plan.attention_heads.size());
+
+  std::vector<SequenceInfo> sequences;
+  sequences.reserve(plan.token_offsets.size() - 1);
+  for (size_t i = 0; i + 1 < plan.token_offsets.size(); ++i) {
+    const int64_t tokens = plan.token_offsets[i + 1] - plan.token_offsets[i];
+    const int64_t map_rows =
+        plan.query_rows.empty() ? tokens : static_cast<int64_t>(plan.query_rows.size());
+    const int64_t values = tokens * row_values + maps * map_rows * tokens +
+                           (plan.pooled_offsets[i + 1] - plan.pooled_offsets[i]) * pooled_values;
+    sequences.push_back({.tokens = tokens,
+                         .blocks = blocks,
+                         .answer_bytes = values * static_cast<int64_t>(DataTypeBytes(plan.dtype))});
+  }
+  return sequences;
+}
+
+absl::Status EngineRunner::Run(std::span<Slot> slots, absl::FunctionRef<bool()> abandoned) {
   items_.clear();
   for (const Slot& slot : slots) {
     auto& call = static_cast<EngineCall&>(*slot.call);
@@ -61,12 +100,11 @@ absl::Status EngineRunner::Run(std::span<Slot> slots) {
                       .sequence = slot.sequence,
                       .answer = &call.answer()});
   }
-  RETURN_IF_ERROR(worker_->Run(items_, NeverAbandoned));
+  RETURN_IF_ERROR(worker_->Run(items_, abandoned));
   for (size_t i = 0; i < slots.size(); ++i) {
     slots[i].status = std::move(items_[i].status);
     // An item's own fault is the one that the engine's contract names.
-    if (!slots[i].status.ok())
-      slots[i].status.SetPayload(kReasonUrl, absl::Cord("NON_FINITE_RESULT"));
+    if (!slots[i].status.ok()) slots[i].status = WithReason(slots[i].status, "NON_FINITE_RESULT");
   }
   return absl::OkStatus();
 }

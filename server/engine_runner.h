@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "engine/engine.h"
@@ -25,15 +26,16 @@ class EngineCall : public Call {
   virtual Answer& answer() = 0;
 };
 
-// The reason (metrics.h) of an error that a runner gave; "ENGINE_FAILURE" where it has said none.
-std::string EngineReason(const absl::Status& status);
+// What the sequences of a plan cost.
+std::vector<SequenceInfo> SequencesOf(const EncoderSpec& spec, const Plan& plan);
 
+// A slot's error is a sequence's own fault, of reason NON_FINITE_RESULT.
 // REQUIRES: every call of a batch is an EngineCall.
 class EngineRunner : public Runner {
  public:
   explicit EngineRunner(std::unique_ptr<Worker> worker) : worker_(std::move(worker)) {}
 
-  absl::Status Run(std::span<Slot> slots) override;
+  absl::Status Run(std::span<Slot> slots, absl::FunctionRef<bool()> abandoned) override;
 
  private:
   std::unique_ptr<Worker> worker_;

@@ -55,6 +55,8 @@ std::vector<double> GeometricBuckets(double first, double ratio, double last) {
 // (so that 0.5 ms lies between two bounds) to over 60 s.
 std::vector<double> SecondsBuckets() { return GeometricBuckets(0.0004, 1.24, 60); }
 std::vector<double> SequencesBuckets() { return GeometricBuckets(1, 2, 4096); }
+// 0.125 … 8: a batch that took as long as predicted lies around 1.
+std::vector<double> RatioBuckets() { return GeometricBuckets(0.125, std::pow(2.0, 0.25), 8); }
 std::vector<double> TokensBuckets() { return GeometricBuckets(8, std::sqrt(2.0), 65536); }
 
 Counter& AddCounter(Registry& registry, const std::string& name, const std::string& help) {
@@ -136,6 +138,21 @@ class ScrapedValues : public prometheus::Collectable {
         MetricType::Gauge, static_cast<double>(snapshot.tokens_waiting));
     add("encoderd_queue_predicted_wait_seconds", "How long a bulk call sent now would wait.",
         MetricType::Gauge, absl::ToDoubleSeconds(snapshot.predicted_wait));
+    const CostCoefficients& cost = snapshot.cost.coefficients();
+    add("encoderd_max_batch_tokens", "Tokens that a batch of several sequences is filled up to.",
+        MetricType::Gauge, static_cast<double>(snapshot.max_batch_tokens));
+    add("encoderd_cost_pass_seconds", "Time of a batch for each pass over the model's weights.",
+        MetricType::Gauge, cost.per_pass);
+    add("encoderd_cost_token_seconds", "Time of a batch for each token.", MetricType::Gauge,
+        cost.per_token);
+    add("encoderd_cost_token_pair_seconds",
+        "Time of a batch for each pair of tokens of a sequence, S x S of them.", MetricType::Gauge,
+        cost.per_square);
+    add("encoderd_cost_answer_byte_seconds", "Time of a batch for each byte of its answers.",
+        MetricType::Gauge, cost.per_answer_byte);
+    add("encoderd_cost_correction_ratio",
+        "What these times are multiplied by to fit the latest batches.", MetricType::Gauge,
+        snapshot.cost.correction());
     add("encoderd_workers", "Worker threads.", MetricType::Gauge,
         static_cast<double>(snapshot.workers.size()));
     add("encoderd_worker_busy_seconds_total",
@@ -200,10 +217,17 @@ struct Metrics::State {
   Histogram& batch_tokens =
       AddHistogram(*registry, "encoderd_batch_tokens",
                    "Tokens per batch; its sum counts every token that was run.", TokensBuckets());
+  Histogram& batch_ratio = AddHistogram(
+      *registry, "encoderd_batch_actual_to_predicted_ratio",
+      "Time of each batch that ran to its end, divided by the time predicted when it began.",
+      RatioBuckets());
   Counter& batch_failures =
       AddCounter(*registry, "encoderd_batch_failures_total", "Batches that failed as a whole.");
   Counter& batch_retries = AddCounter(*registry, "encoderd_batch_retries_total",
                                       "Calls of failed batches that were run again alone.");
+  Counter& batches_abandoned =
+      AddCounter(*registry, "encoderd_batches_abandoned_total",
+                 "Batches that were not run to their end, because every caller had gone.");
   Gauge& in_flight = prometheus::BuildGauge()
                          .Name("encoderd_calls_in_flight")
                          .Help("Calls that have arrived and not ended.")
@@ -302,6 +326,10 @@ void Metrics::CallEnded(const CallRecord& call) {
 void Metrics::OnBatch(const BatchObservation& batch) {
   state_->batch_sequences.Observe(static_cast<double>(batch.sequences));
   state_->batch_tokens.Observe(static_cast<double>(batch.tokens));
+  if (batch.abandoned) state_->batches_abandoned.Increment();
+  if (!batch.abandoned && !batch.failed && batch.predicted > absl::ZeroDuration()) {
+    state_->batch_ratio.Observe(absl::FDivDuration(batch.duration, batch.predicted));
+  }
   if (batch.retry) {
     state_->batch_retries.Increment();
   } else if (batch.failed) {

@@ -56,23 +56,24 @@ inline constexpr std::string_view kReasons[] = {
     "UNSUPPORTED_VALUE",  // a number that its field or enumeration does not have
     "OUTPUT_UNAVAILABLE",
     "ANSWER_TOO_LARGE",
-    "MALFORMED",          // the bytes are not the message
-    "UNKNOWN_FIELD",      // in it, which would be dropped
-    "TOO_MANY_ELEMENTS",  // in one of its lists
-    "REQUEST_TOO_LARGE",  // bytes
-    "MODEL_NOT_FOUND",    // another model than the one served
-    "UNKNOWN_METHOD",     //
-    "LOADING",            // not ready yet
-    "DRAINING",           // not any more
-    "QUEUE_FULL",         // by calls, tokens or predicted time
-    "CONNECTION_BUSY",    // as many calls in flight as one connection may have
-    "MEMORY_BUDGET",      // as many bytes in flight as all calls may have
-    "OUT_OF_MEMORY",      // no room for the answer
-    "DEADLINE",           // passed
-    "CANCELLED",          // by the caller
-    "NON_FINITE_RESULT",  // the engine's numbers overflowed
-    "ENGINE_FAILURE",     //
-    "OTHER",              // a name that is not in this list
+    "MALFORMED",             // the bytes are not the message
+    "UNKNOWN_FIELD",         // in it, which would be dropped
+    "TOO_MANY_ELEMENTS",     // in one of its lists
+    "REQUEST_TOO_LARGE",     // bytes
+    "MODEL_NOT_FOUND",       // another model than the one served
+    "UNKNOWN_METHOD",        //
+    "LOADING",               // not ready yet
+    "DRAINING",              // not any more
+    "QUEUE_FULL",            // by calls, tokens or predicted time
+    "DEADLINE_UNREACHABLE",  // behind this queue
+    "CONNECTION_BUSY",       // as many calls in flight as one connection may have
+    "MEMORY_BUDGET",         // as many bytes in flight as all calls may have
+    "OUT_OF_MEMORY",         // no room for the answer
+    "DEADLINE",              // passed
+    "CANCELLED",             // by the caller
+    "NON_FINITE_RESULT",     // the engine's numbers overflowed
+    "ENGINE_FAILURE",        //
+    "OTHER",                 // a name that is not in this list
 };
 
 // One call that has ended.

@@ -38,14 +38,16 @@ ABSL_FLAG(int32_t, max_connection_inflight, 64,
           "Calls that one connection may have in flight, so that one sender cannot own the queue. "
           "Range: 1 to 65536.");
 
-ABSL_FLAG(absl::Duration, max_connection_age, absl::ZeroDuration(),
-          "After how long a connection is asked to go, give or take a tenth, so that clients connect "
-          "again and spread over the replicas that there are by then. 5m suits a balancer that "
-          "spreads connections, such as a Kubernetes Service; clients that balance by themselves "
-          "need none. 0 = never. Range: 0 to 24h.");
-ABSL_FLAG(absl::Duration, max_connection_age_grace, absl::Minutes(1),
-          "How long the calls of a connection that was asked to go may still take; what is left then "
-          "is cut off with UNAVAILABLE. Range: 1ms to 1h.");
+ABSL_FLAG(
+    absl::Duration, max_connection_age, absl::ZeroDuration(),
+    "After how long a connection is asked to go, give or take a tenth, so that clients connect "
+    "again and spread over the replicas that there are by then. 5m suits a balancer that "
+    "spreads connections, such as a Kubernetes Service; clients that balance by themselves "
+    "need none. 0 = never. Range: 0 to 24h.");
+ABSL_FLAG(
+    absl::Duration, max_connection_age_grace, absl::Minutes(1),
+    "How long the calls of a connection that was asked to go may still take; what is left then "
+    "is cut off with UNAVAILABLE. Range: 1ms to 1h.");
 
 ABSL_FLAG(int64_t, max_sequence_tokens, 0,
           "Longest sequence, tokens. 0 = the model's own limit, or 8192 for models without one. "
@@ -71,8 +73,12 @@ ABSL_FLAG(
     "Tokens that may wait; a call that would exceed it is refused with RESOURCE_EXHAUSTED. At "
     "least --max_request_tokens. Range: 1 to 1073741824.");
 ABSL_FLAG(absl::Duration, max_queue_time, absl::Seconds(5),
-          "A call that would wait longer than this, by the tokens ahead of it and the rate of the "
-          "latest batches, is refused with RESOURCE_EXHAUSTED. Range: 1ms to 1h.");
+          "A call that would wait longer than this, as predicted from the work ahead of it, is "
+          "refused with RESOURCE_EXHAUSTED. Range: 1ms to 1h.");
+ABSL_FLAG(bool, predict_deadlines, true,
+          "Refuse calls at once that are predicted to end after their deadline, and end waiting "
+          "ones once that is so: DEADLINE_EXCEEDED where an idle server would be too slow as well, "
+          "else RESOURCE_EXHAUSTED. False: calls end when their deadline has passed.");
 
 ABSL_FLAG(int32_t, workers, 0,
           "Worker threads, each with its own batch. 0 = as many as the CPU quota, cpuset and "
@@ -116,7 +122,7 @@ const std::vector<FlagGroup>& Groups() {
       {"Limits of a call",
        {"max_sequence_tokens", "max_request_sequences", "max_request_tokens", "max_response_bytes",
         "max_inflight_bytes", "default_deadline"}},
-      {"Queue", {"max_queue_requests", "max_queue_tokens", "max_queue_time"}},
+      {"Queue", {"max_queue_requests", "max_queue_tokens", "max_queue_time", "predict_deadlines"}},
       {"Workers and batches", {"workers", "max_batch_tokens", "max_batch_wait", "isa_max"}},
       {"Shutdown", {"drain_delay", "drain_timeout"}},
       {"Log", {"log_format", "termination_log", "version"}}};
@@ -278,6 +284,7 @@ Options ReadOptions(std::vector<std::string>& faults) {
       .max_batch_tokens = absl::GetFlag(FLAGS_max_batch_tokens),
       .max_batch_wait = absl::GetFlag(FLAGS_max_batch_wait),
       .default_deadline = absl::GetFlag(FLAGS_default_deadline),
+      .predict_deadlines = absl::GetFlag(FLAGS_predict_deadlines),
       .drain_delay = absl::GetFlag(FLAGS_drain_delay),
       .drain_timeout = absl::GetFlag(FLAGS_drain_timeout),
       .max_connections = absl::GetFlag(FLAGS_max_connections),
@@ -322,7 +329,8 @@ std::string Describe(const Options& options) {
       " max_queue_requests=", options.max_queue_requests,
       " max_queue_tokens=", options.max_queue_tokens,
       " max_queue_time=", absl::FormatDuration(options.max_queue_time),
-      " workers=", options.workers, " max_batch_tokens=", options.max_batch_tokens,
+      " predict_deadlines=", bool_name(options.predict_deadlines), " workers=", options.workers,
+      " max_batch_tokens=", options.max_batch_tokens,
       " max_batch_wait=", absl::FormatDuration(options.max_batch_wait),
       " isa_max=", options.isa_max, " drain_delay=", absl::FormatDuration(options.drain_delay),
       " drain_timeout=", absl::FormatDuration(options.drain_timeout),

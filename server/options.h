@@ -51,6 +51,7 @@ struct Options {
   int64_t max_batch_tokens = 0;
   absl::Duration max_batch_wait;
   absl::Duration default_deadline;
+  bool predict_deadlines = true;
   absl::Duration drain_delay;
   absl::Duration drain_timeout;
   int max_connections = 0;

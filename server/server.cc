@@ -145,6 +145,7 @@ class GrpcServer final : public Server {
     const EngineInfo& info = engine_->info();
     ASSIGN_OR_RETURN(batcher_, Batcher::Start({.workers = options_.workers,
                                                .max_batch_tokens = info.max_batch_tokens,
+                                               .predict_deadlines = options_.predict_deadlines,
                                                .max_batch_wait = options_.max_batch_wait,
                                                .max_queue_requests = options_.max_queue_requests,
                                                .max_queue_tokens = options_.max_queue_tokens,

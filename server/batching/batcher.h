@@ -1,7 +1,8 @@
 // batcher.h — makes batches of the sequences of waiting calls and has worker threads run them.
 //
 // Role:    between the service, which submits calls, and the engine, which a Runner hides. Sees
-//          neither gRPC nor the engine. What goes into a batch is decided by policy.h.
+//          neither gRPC nor the engine. What is decided is in scheduler.h, by the rules of policy.h;
+//          here are the threads.
 //
 //   ASSIGN_OR_RETURN(auto batcher, Batcher::Start(options, SteadyClock(), metrics, make_runner));
 //   absl::Status status = batcher->Submit(call);  // OK: call->Finish will come, once
@@ -20,67 +21,26 @@
 #include <span>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "server/batching/call.h"
 #include "server/batching/clock.h"
+#include "server/batching/cost_model.h"
 
 namespace encoderd {
-
-enum class Priority { kInteractive = 0, kBulk = 1 };
-
-// What the batcher knows of a call.
-struct CallInfo {
-  std::vector<int64_t> tokens;  // of each sequence, at least 1 each; at least one sequence
-  Priority priority = Priority::kInteractive;
-  absl::Time arrival;                            // by the batcher's clock, as is `deadline`
-  absl::Time deadline = absl::InfiniteFuture();  // not started after this
-};
-
-struct CallTiming {
-  absl::Duration queue;      // arrival to the start of the first batch; to the end if none started
-  absl::Duration compute;    // start of the first batch to the end of the last
-  int64_t batches = 0;       // that the call was spread over
-  int64_t batch_tokens = 0;  // of the largest of them
-};
-
-// One call, shared between its owner and the batcher.
-class Call {
- public:
-  virtual ~Call() = default;
-
-  // Constant from Submit on.
-  virtual const CallInfo& info() const = 0;
-
-  // The end of an accepted call: comes exactly once, from any thread, never under the batcher's
-  // lock, and possibly before Submit has returned. It may call back into the batcher except for
-  // Drain and Stop, and must not block: a worker waits for it.
-  // After an error a worker may still be writing into what the call owns, until the last reference
-  // to the call is gone; after OK none is.
-  //   OK                 every sequence has run
-  //   kInternal          the engine failed for this call, alone too
-  //   a slot's own error what the runner said of one of the call's sequences (the first such)
-  //   kDeadlineExceeded  the deadline passed while sequences were waiting
-  //   kUnavailable       the batcher stopped first
-  //   Cancel's status
-  virtual void Finish(absl::Status status, const CallTiming& timing) = 0;
-};
-
-// One sequence of a batch.
-struct Slot {
-  std::shared_ptr<Call> call;
-  size_t sequence = 0;  // index into call->info().tokens
-  absl::Status status;  // set by Run: an error ends this slot's call and no other
-};
 
 // A thread's means to run batches: made, used and destroyed on that thread.
 class Runner {
  public:
   virtual ~Runner() = default;
 
-  // Runs all sequences of the batch. An error means that the batch as a whole failed: each of its
-  // calls is then run again alone, once.
-  virtual absl::Status Run(std::span<Slot> slots) = 0;
+  // Runs all sequences of the batch. `abandoned` is to be asked now and then, on this thread:
+  // whether nobody waits for any of them any more; kCancelled then says that the rest was not run.
+  // Another error means that the batch as a whole failed: each of its calls is then run again alone,
+  // once.
+  virtual absl::Status Run(std::span<Slot> slots, absl::FunctionRef<bool()> abandoned) = 0;
 };
 
 // What was run: one per Run of a runner.
@@ -88,8 +48,10 @@ struct BatchObservation {
   int64_t sequences = 0;
   int64_t tokens = 0;
   absl::Duration duration;
-  bool failed = false;  // the whole batch
-  bool retry = false;   // one call of a failed batch, alone
+  absl::Duration predicted;  // of the duration, when it began; zero without a cost model
+  bool failed = false;       // the whole batch
+  bool retry = false;        // one call of a failed batch, alone
+  bool abandoned = false;    // not run to its end, because nobody waited any more
 };
 
 // Told of every batch, on the worker's thread, without a lock held. Thread-safe.
@@ -110,15 +72,20 @@ struct BatcherSnapshot {
   int64_t sequences_waiting = 0;  // sequences that have not started
   int64_t tokens_waiting = 0;
   int64_t calls_unfinished = 0;  // accepted and not finished
-  // How long a bulk call submitted now would wait, by the rate of the latest batches; zero until a
-  // first batch has been measured. What a refused caller should be told to wait.
+  // How long a bulk call submitted now would wait, as predicted. What a refused caller should be
+  // told to wait.
   absl::Duration predicted_wait;
+  CostModel cost;
+  int64_t max_batch_tokens = 0;
   std::vector<WorkerSnapshot> workers;
 };
 
 struct BatcherOptions {
   int workers = 1;
   int64_t max_batch_tokens = 512;  // a longer sequence runs alone
+  CostCoefficients cost;           // all zero: nothing is predicted
+  // Whether calls are refused and given up that are predicted to end after their deadline.
+  bool predict_deadlines = true;
   // How long a free worker may hold back a batch that is not full. Zero: it never does.
   absl::Duration max_batch_wait = absl::ZeroDuration();
   int64_t max_queue_requests = 1024;  // calls with a sequence that has not started
@@ -131,12 +98,17 @@ struct BatcherOptions {
 //             2. the queue never holds more than max_queue_requests calls or max_queue_tokens
 //                tokens;
 //             3. a sequence of a call that has finished never enters a batch.
-// Bound:      each batch takes the oldest sequence of the line that leads it, and bulk leads at
-//             least one of kBulkTurn batches (policy.h) while it waits. A sequence with n others
-//             ahead of it in its line therefore starts within (n + 1) · kBulkTurn batches.
-// Cost:       Submit and Cancel: linear in the call's sequences; a batch: linear in its sequences
-// and
-//             those it passed over (policy.h).
+// Bound:      long: longer than max_batch_tokens, and therefore alone in its batch; short: every
+//             other. Each batch takes the oldest short or the oldest long sequence of the line that
+//             leads it; interactive leads at least kBulkTurn - 1 of kBulkTurn batches, bulk at least
+//             one, while both wait (policy.h). Of the batches that a line leads while a short
+//             sequence waits in it, no two in a row have a long one. So a short sequence with n
+//             short ones ahead of it starts within 2 · (n + 1) batches of its line. A long one with
+//             n older ones of any length and m long ones among them starts within n + m + 1 batches
+//             of its line: at most one of younger short ones for each older long one, and one for
+//             itself.
+// Cost:       Submit and Cancel: linear in the call's sequences. A batch: linear in its sequences,
+//             in those it passed over (policy.h) and in the calls it ended.
 class Batcher {
  public:
   // Makes a worker's runner, on the worker's thread.
@@ -152,14 +124,16 @@ class Batcher {
   // Queues all sequences of the call, or none. On error nothing is kept and Finish will not come:
   //   kInvalidArgument    no sequences, or one without tokens
   //   kUnavailable        draining or stopped
-  //   kDeadlineExceeded   the deadline has passed
-  //   kResourceExhausted  a queue limit; the message says which, the limit and what was found
+  //   kDeadlineExceeded   the deadline has passed, or an idle server could not meet it
+  //   kResourceExhausted  a queue limit (reason.h: QUEUE_FULL), or a deadline that only a shorter
+  //                       queue could meet (DEADLINE_UNREACHABLE); the message says which, the
+  //                       limit and what was found
   // REQUIRES: a call is submitted once.
   virtual absl::Status Submit(std::shared_ptr<Call> call) = 0;
 
   // Ends an accepted call with `status` (not OK) before this returns, and takes its waiting
-  // sequences out of the queue; running ones run on and are ignored. For callers who went and for
-  // alarms of deadlines. False: the call is not here (never accepted, or finished already).
+  // sequences out of the queue; running ones are ignored, and stop where nobody else waits for their
+  // batch. For callers who went and for alarms of deadlines. False: the call is not here (never accepted, or finished already).
   virtual bool Cancel(const Call& call, absl::Status status) = 0;
 
   // Refuses new calls from now on and waits until every accepted one has finished, at most

@@ -1,92 +1,136 @@
 #include "server/batching/queue.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
-
-#include "server/batching/policy.h"
 
 namespace encoderd {
 
-void CallQueue::Add(std::shared_ptr<Call> call) {
-  const CallInfo& info = call->info();
-  const size_t line = LineOf(*call);
-  const Call* key = call.get();
-  Waiting waiting{.call = std::move(call), .sequences = {}};
-  for (size_t i = 0; i < info.tokens.size(); ++i) {
+void CallQueue::Add(std::shared_ptr<Call> call, bool probe) {
+  const std::vector<SequenceInfo>& sequences = call->info().sequences;
+  Line& line = LineOf(*call);
+  Places& places = places_[call.get()];
+  for (size_t i = 0; i < sequences.size(); ++i) {
+    const size_t lane = LaneOf(sequences[i]);
+    if (!places.lanes[lane].has_value()) {
+      line.lanes[lane].push_back({.call = call, .ticket = next_ticket_, .probe = probe});
+      places.lanes[lane] = std::prev(line.lanes[lane].end());
+    }
+    Waiting& waiting = **places.lanes[lane];
+    const absl::Duration base = model_.BaseShare(sequences[i], rules_.max_batch_tokens);
     waiting.sequences.push_back(i);
-    tokens_[line] += info.tokens[i];
+    waiting.base += base;
+    line.base += base;
+    tokens_ += sequences[i].tokens;
   }
-  sequences_ += static_cast<int64_t>(info.tokens.size());
-  lines_[line].push_back(std::move(waiting));
-  places_[key] = std::prev(lines_[line].end());
+  sequences_ += static_cast<int64_t>(sequences.size());
+  ++next_ticket_;
 }
 
 void CallQueue::Remove(const Call& call) {
-  if (auto place = places_.find(&call); place != places_.end()) Erase(place->second);
+  const auto places = places_.find(&call);
+  if (places == places_.end()) return;
+  Line& line = LineOf(call);
+  for (size_t lane : {kShort, kLong}) {
+    if (!places->second.lanes[lane].has_value()) continue;
+    const Lane::iterator place = *places->second.lanes[lane];
+    for (size_t i : place->sequences) tokens_ -= call.info().sequences[i].tokens;
+    sequences_ -= static_cast<int64_t>(place->sequences.size());
+    line.base -= place->base;
+    line.lanes[lane].erase(place);
+  }
+  places_.erase(places);
 }
 
-CallQueue::Line::iterator CallQueue::Erase(Line::iterator place) {
-  const Call& call = *place->call;
-  for (size_t i : place->sequences) tokens_[LineOf(call)] -= call.info().tokens[i];
-  sequences_ -= static_cast<int64_t>(place->sequences.size());
-  places_.erase(&call);
-  return lines_[LineOf(call)].erase(place);
-}
+CallQueue::Batch CallQueue::Take(absl::Time now, int idle_workers) {
+  Line& interactive = lines_[static_cast<size_t>(Priority::kInteractive)];
+  Line& bulk = lines_[static_cast<size_t>(Priority::kBulk)];
+  if (sequences_ == 0) return {};
+  const bool bulk_waits = !bulk.empty();
+  const bool bulk_leads =
+      LeadingLine(!interactive.empty(), bulk_waits, batches_since_bulk_) == Priority::kBulk;
+  Line& lead = bulk_leads ? bulk : interactive;
+  Line& other = bulk_leads ? interactive : bulk;
+  const bool long_leads =
+      LongLeads(!lead.lanes[kShort].empty(), !lead.lanes[kLong].empty(),
+                !lead.lanes[kShort].empty() && !lead.lanes[kLong].empty() &&
+                    lead.lanes[kLong].front().ticket < lead.lanes[kShort].front().ticket,
+                lead.long_led_last);
 
-CallQueue::Batch CallQueue::Take(absl::Time now, int64_t max_batch_tokens, int idle_workers) {
-  constexpr size_t kInteractive = static_cast<size_t>(Priority::kInteractive);
-  constexpr size_t kBulk = static_cast<size_t>(Priority::kBulk);
-  const bool bulk_waiting = !lines_[kBulk].empty();
-  const size_t lead = static_cast<size_t>(
-      LeadingLine(!lines_[kInteractive].empty(), bulk_waiting, batches_since_bulk_));
-  const int64_t budget = BatchBudget(max_batch_tokens, tokens(), idle_workers);
-
-  // What the leading line leaves free the other one may fill.
-  Batch batch;
-  int passed_over = 0;
-  if (Fill(lead, now, budget, passed_over, batch)) {
-    Fill(1 - lead, now, budget, passed_over, batch);
+  Filling filling = {
+      .now = now,
+      .limits = {.tokens = BatchBudget(rules_.max_batch_tokens, tokens_, idle_workers),
+                 .cost = model_.Predict(model_.BaseOfFullBatch(rules_.max_batch_tokens))}};
+  // What the leading lane leaves free others may fill. Long sequences fit into nothing; they come
+  // into question where all that were to lead had expired.
+  const size_t first = long_leads ? kLong : kShort;
+  for (auto [line, lane] : {std::pair(&lead, first), std::pair(&lead, 1 - first),
+                            std::pair(&other, kShort), std::pair(&other, kLong)}) {
+    if (lane == kLong && !filling.batch.slots.empty()) continue;
+    if (!Fill(line->lanes[lane], filling)) break;
   }
 
-  // A turn counts only when work was taken, and only while bulk waits for its own.
-  if (!batch.slots.empty()) {
-    batches_since_bulk_ = bulk_waiting && lead == kInteractive ? batches_since_bulk_ + 1 : 0;
+  // A turn counts only when work was taken, and bulk's only while bulk waits for its own.
+  if (!filling.batch.slots.empty()) {
+    const Slot& leader = filling.batch.slots.front();
+    LineOf(*leader.call).long_led_last = LaneOf(leader.info()) == kLong;
+    const bool bulk_led = leader.call->info().priority == Priority::kBulk;
+    batches_since_bulk_ = bulk_waits && !bulk_led ? batches_since_bulk_ + 1 : 0;
   }
-  return batch;
+  return std::move(filling.batch);
 }
 
-bool CallQueue::Fill(size_t line, absl::Time now, int64_t budget, int& passed_over, Batch& batch) {
-  for (auto place = lines_[line].begin(); place != lines_[line].end();) {
-    if (place->call->info().deadline <= now) {
-      batch.expired.push_back(place->call);
-      place = Erase(place);
+bool CallQueue::Fill(Lane& lane, Filling& filling) {
+  for (auto place = lane.begin(); place != lane.end();) {
+    Waiting& waiting = *place;
+    const auto next = std::next(place);
+    if (DropLate(waiting, filling)) {
+      place = next;
       continue;
     }
-    const bool room = FillFromCall(*place, budget, passed_over, batch);
-    place = place->sequences.empty() ? Erase(place) : std::next(place);
+    const bool room = FillFromCall(waiting, filling);
+    place = EraseIfEmpty(lane, place);
     if (!room) return false;
   }
   return true;
 }
 
-bool CallQueue::FillFromCall(Waiting& waiting, int64_t budget, int& passed_over, Batch& batch) {
+bool CallQueue::DropLate(const Waiting& waiting, Filling& filling) {
+  const absl::Time deadline = waiting.call->info().deadline;
+  const SequenceInfo& next = waiting.call->info().sequences[waiting.sequences.front()];
+  const absl::Duration least =
+      model_.Predict(LeastTime(waiting.base, model_.Base(WorkOf(next)), rules_.workers));
+  const bool expired = deadline <= filling.now;
+  if (!expired && least <= TimeLeft(waiting, filling.now)) return false;
+  const std::shared_ptr<Call> call = waiting.call;
+  (expired ? filling.batch.expired : filling.batch.hopeless).push_back(call);
+  Remove(*call);
+  return true;
+}
+
+absl::Duration CallQueue::TimeLeft(const Waiting& waiting, absl::Time now) const {
+  if (!rules_.predict_deadlines || waiting.probe) return absl::InfiniteDuration();
+  return waiting.call->info().deadline - now;
+}
+
+bool CallQueue::FillFromCall(Waiting& waiting, Filling& filling) {
+  Batch& batch = filling.batch;
   for (auto next = waiting.sequences.begin(); next != waiting.sequences.end();) {
-    const int64_t tokens = waiting.call->info().tokens[*next];
-    const BatchSoFar so_far = {.sequences = static_cast<int64_t>(batch.slots.size()),
-                               .tokens = batch.tokens,
-                               .passed_over = passed_over};
-    switch (Judge(so_far, tokens, budget)) {
+    const SequenceInfo& sequence = waiting.call->info().sequences[*next];
+    switch (JudgeNext(waiting, sequence, filling)) {
       case Verdict::kFull:
         return false;
       case Verdict::kPassOver:
-        ++passed_over;
+        ++filling.passed_over;
         ++next;
         break;
       case Verdict::kTake:
+        filling.work += WorkOf(sequence);
+        filling.limits.time_left =
+            std::min(filling.limits.time_left, TimeLeft(waiting, filling.now));
         batch.slots.push_back({.call = waiting.call, .sequence = *next, .status = {}});
-        batch.tokens += tokens;
-        tokens_[LineOf(*waiting.call)] -= tokens;
-        --sequences_;
+        batch.tokens += sequence.tokens;
+        TakeOut(waiting, sequence);
         next = waiting.sequences.erase(next);
         break;
     }
@@ -94,14 +138,48 @@ bool CallQueue::FillFromCall(Waiting& waiting, int64_t budget, int& passed_over,
   return true;
 }
 
-int64_t CallQueue::TokensAhead(Priority priority) const {
-  return priority == Priority::kInteractive ? tokens_[static_cast<size_t>(priority)] : tokens();
+Verdict CallQueue::JudgeNext(const Waiting& waiting, const SequenceInfo& next,
+                             const Filling& filling) const {
+  const BatchSize batch = {.sequences = static_cast<int64_t>(filling.batch.slots.size()),
+                           .tokens = filling.batch.tokens,
+                           .cost = model_.Predict(model_.Base(filling.work))};
+  Work joined = filling.work;
+  joined += WorkOf(next);
+  return Judge(batch,
+               {.sequences = batch.sequences + 1,
+                .tokens = batch.tokens + next.tokens,
+                .cost = model_.Predict(model_.Base(joined))},
+               filling.limits, TimeLeft(waiting, filling.now), filling.passed_over);
+}
+
+void CallQueue::TakeOut(Waiting& waiting, const SequenceInfo& sequence) {
+  const absl::Duration base = model_.BaseShare(sequence, rules_.max_batch_tokens);
+  waiting.base -= base;
+  LineOf(*waiting.call).base -= base;
+  tokens_ -= sequence.tokens;
+  --sequences_;
+}
+
+CallQueue::Lane::iterator CallQueue::EraseIfEmpty(Lane& lane, Lane::iterator place) {
+  if (!place->sequences.empty()) return std::next(place);
+  const auto places = places_.find(place->call.get());
+  places->second.lanes[&lane == &LineOf(*place->call).lanes[kLong] ? kLong : kShort].reset();
+  if (!places->second.lanes[kShort].has_value() && !places->second.lanes[kLong].has_value()) {
+    places_.erase(places);
+  }
+  return lane.erase(place);
+}
+
+absl::Duration CallQueue::Cost(Priority priority) const {
+  return model_.Predict(lines_[static_cast<size_t>(priority)].base);
 }
 
 absl::Time CallQueue::OldestArrival() const {
   absl::Time oldest = absl::InfiniteFuture();
   for (const Line& line : lines_) {
-    if (!line.empty()) oldest = std::min(oldest, line.front().call->info().arrival);
+    for (const Lane& lane : line.lanes) {
+      if (!lane.empty()) oldest = std::min(oldest, lane.front().call->info().arrival);
+    }
   }
   return oldest;
 }

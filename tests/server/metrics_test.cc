@@ -99,15 +99,32 @@ TEST_F(MetricsTest, HasEverySeriesFromTheStartAtZero) {
   EXPECT_EQ(scrape.Count("encoderd_calls_total{"), 3 * 17);
   EXPECT_EQ(scrape.Count("encoderd_refusals_total{"), std::size(kReasons));
   EXPECT_EQ(scrape.Count("encoderd_call_seconds_count{"), 5);
-  for (const char* name :
-       {"encoderd_calls_without_deadline_total", "encoderd_sequences_total",
-        "encoderd_tokens_total", "encoderd_answer_bytes_total", "encoderd_batch_sequences_count",
-        "encoderd_batch_tokens_count", "encoderd_batch_failures_total",
-        "encoderd_batch_retries_total", "encoderd_calls_in_flight", "encoderd_ready",
-        "encoderd_queue_calls", "encoderd_queue_sequences", "encoderd_queue_tokens",
-        "encoderd_queue_predicted_wait_seconds", "encoderd_workers",
-        "encoderd_worker_busy_seconds_total", "encoderd_inflight_bytes", "encoderd_connections",
-        "encoderd_connections_refused_total"}) {
+  for (const char* name : {"encoderd_calls_without_deadline_total",
+                           "encoderd_sequences_total",
+                           "encoderd_tokens_total",
+                           "encoderd_answer_bytes_total",
+                           "encoderd_batch_sequences_count",
+                           "encoderd_batch_tokens_count",
+                           "encoderd_batch_failures_total",
+                           "encoderd_batch_retries_total",
+                           "encoderd_batches_abandoned_total",
+                           "encoderd_batch_actual_to_predicted_ratio_count",
+                           "encoderd_max_batch_tokens",
+                           "encoderd_cost_pass_seconds",
+                           "encoderd_cost_token_seconds",
+                           "encoderd_cost_token_pair_seconds",
+                           "encoderd_cost_answer_byte_seconds",
+                           "encoderd_calls_in_flight",
+                           "encoderd_ready",
+                           "encoderd_queue_calls",
+                           "encoderd_queue_sequences",
+                           "encoderd_queue_tokens",
+                           "encoderd_queue_predicted_wait_seconds",
+                           "encoderd_workers",
+                           "encoderd_worker_busy_seconds_total",
+                           "encoderd_inflight_bytes",
+                           "encoderd_connections",
+                           "encoderd_connections_refused_total"}) {
     EXPECT_EQ(scrape[name], 0) << name;
   }
   EXPECT_GE(scrape["encoderd_cpu_throttled_seconds_total"], 0);
@@ -186,9 +203,9 @@ TEST(ReasonsTest, AreThoseThatTheSourcesGive) {
   std::set<std::string> used = {"OTHER"};
   for (const char* path :
        {"engine/validation.cc", "engine/validation_outputs.cc", "engine/validation_sequence.cc",
-        "server/codec.cc", "server/encode_call.cc", "server/encode_service.cc",
-        "server/encode_whole.cc", "server/engine_runner.cc", "server/unknown_methods.h",
-        "server/wire_scan.cc"}) {
+        "server/codec.cc", "server/batching/scheduler.cc", "server/encode_call.cc",
+        "server/encode_service.cc", "server/encode_whole.cc", "server/engine_runner.cc",
+        "server/unknown_methods.h", "server/wire_scan.cc"}) {
     std::ifstream file(absl::StrCat(ENCODERD_SOURCE_DIR, "/", path));
     ASSERT_TRUE(file) << path;
     for (std::string text; std::getline(file, text, '"');) {
@@ -210,6 +227,19 @@ TEST_F(MetricsTest, CountsBatchesAndTheirFailures) {
   EXPECT_EQ(scrape["encoderd_batch_sequences_count"], 3);
   EXPECT_EQ(scrape["encoderd_batch_sequences_sum"], 8);
   EXPECT_EQ(scrape["encoderd_batch_tokens_sum"], 200);
+}
+
+TEST_F(MetricsTest, ComparesBatchesThatRanToTheirEndWithWhatWasPredicted) {
+  const absl::Duration second = absl::Seconds(1);
+  metrics_->OnBatch({.duration = 3 * second, .predicted = 2 * second});
+  metrics_->OnBatch({.duration = second, .predicted = 2 * second});
+  metrics_->OnBatch({.duration = second, .predicted = 2 * second, .abandoned = true});
+  metrics_->OnBatch({.duration = second, .predicted = 2 * second, .failed = true});
+  metrics_->OnBatch({.duration = second});
+  const Scrape scrape = Read();
+  EXPECT_EQ(scrape["encoderd_batch_actual_to_predicted_ratio_count"], 2);
+  EXPECT_EQ(scrape["encoderd_batch_actual_to_predicted_ratio_sum"], 2);
+  EXPECT_EQ(scrape["encoderd_batches_abandoned_total"], 1);
 }
 
 TEST_F(MetricsTest, HasBucketsThatShowATailWithin25Percent) {

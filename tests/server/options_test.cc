@@ -43,7 +43,8 @@ TEST_F(OptionsTest, HasTheDocumentedDefaults) {
             "max_request_sequences=1024 max_request_tokens=65536 max_response_bytes=268435456 "
             "max_inflight_bytes=1073741824 default_deadline=30s max_queue_requests=1024 "
             "max_queue_tokens=131072 "
-            "max_queue_time=5s workers=0 max_batch_tokens=0 max_batch_wait=0 isa_max=auto "
+            "max_queue_time=5s predict_deadlines=true workers=0 max_batch_tokens=0 "
+            "max_batch_wait=0 isa_max=auto "
             "drain_delay=0 drain_timeout=20s log_format=text termination_log=\"\"");
 }
 
@@ -67,6 +68,7 @@ TEST_F(OptionsTest, TakesEveryFlagIntoItsOwnMember) {
                                 "--max_queue_requests=9",
                                 "--max_queue_tokens=10",
                                 "--max_queue_time=11s",
+                                "--predict_deadlines=false",
                                 "--workers=12",
                                 "--max_batch_tokens=13",
                                 "--max_batch_wait=1ms",
@@ -84,7 +86,7 @@ TEST_F(OptionsTest, TakesEveryFlagIntoItsOwnMember) {
             "max_connection_age_grace=16s max_sequence_tokens=4 "
             "max_request_sequences=5 max_request_tokens=6 max_response_bytes=7000 "
             "max_inflight_bytes=134224728 default_deadline=8s max_queue_requests=9 "
-            "max_queue_tokens=10 max_queue_time=11s "
+            "max_queue_tokens=10 max_queue_time=11s predict_deadlines=false "
             "workers=12 max_batch_tokens=13 max_batch_wait=1ms isa_max=avx2 drain_delay=14s "
             "drain_timeout=15s log_format=json termination_log=/t");
 }
@@ -110,12 +112,11 @@ TEST_F(OptionsTest, ReportsAllFaultsAtOnce) {
 
 TEST_F(OptionsTest, RefusesEveryNumberOutsideItsRange) {
   Read({"--model_dir=/m", "--max_connections=65537", "--max_connection_inflight=0",
-        "--max_connection_age=25h", "--max_connection_age_grace=0",
-        "--max_sequence_tokens=-1", "--max_request_sequences=0", "--max_request_tokens=0",
-        "--max_response_bytes=1023", "--max_inflight_bytes=1099511627777", "--default_deadline=0",
-        "--max_queue_requests=0", "--max_queue_tokens=0", "--max_queue_time=0", "--workers=1025",
-        "--max_batch_tokens=-1", "--max_batch_wait=11s", "--drain_delay=-1s",
-        "--drain_timeout=61m"});
+        "--max_connection_age=25h", "--max_connection_age_grace=0", "--max_sequence_tokens=-1",
+        "--max_request_sequences=0", "--max_request_tokens=0", "--max_response_bytes=1023",
+        "--max_inflight_bytes=1099511627777", "--default_deadline=0", "--max_queue_requests=0",
+        "--max_queue_tokens=0", "--max_queue_time=0", "--workers=1025", "--max_batch_tokens=-1",
+        "--max_batch_wait=11s", "--drain_delay=-1s", "--drain_timeout=61m"});
   EXPECT_EQ(faults_.size(), 18) << ::testing::PrintToString(faults_);
   for (const std::string& fault : faults_) EXPECT_THAT(fault, HasSubstr(": expected "));
 }

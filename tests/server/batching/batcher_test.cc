@@ -45,7 +45,7 @@ class BatcherTest : public ::testing::Test {
   std::shared_ptr<FakeCall> MakeCall(std::string name, std::vector<int64_t> tokens,
                                      Priority priority = Priority::kInteractive,
                                      absl::Time deadline = absl::InfiniteFuture()) {
-    return std::make_shared<FakeCall>(CallInfo{.tokens = std::move(tokens),
+    return std::make_shared<FakeCall>(CallInfo{.sequences = OfTokens(tokens),
                                                .priority = priority,
                                                .arrival = clock_.Now(),
                                                .deadline = deadline},
@@ -135,45 +135,6 @@ TEST_F(BatcherTest, RefusesADeadlineThatHasPassed) {
   EXPECT_THAT(engine_.batches(), IsEmpty());
 }
 
-TEST_F(BatcherTest, RefusesCallsThatWouldWaitLongerThanMaxQueueTime) {
-  Start({.max_queue_time = absl::Seconds(5)});
-  // One batch of 100 tokens in 10 s: 10 tokens a second.
-  engine_.Hold();
-  const auto first = Submit("first", {100});
-  engine_.AwaitBegun(1);
-  clock_.Advance(absl::Seconds(10));
-  engine_.Release();
-  ASSERT_THAT(first->Await(), IsOk());
-
-  engine_.Hold();
-  Submit("busy", {1});
-  engine_.AwaitBegun(2);
-  Submit("a", {50});
-  Submit("b", {1});  // 50 tokens ahead: 5 s, as long as may be
-  EXPECT_EQ(batcher_->Snapshot().predicted_wait, absl::Seconds(5.1));
-  EXPECT_THAT(batcher_->Submit(MakeCall("c", {1})),
-              StatusIs(absl::StatusCode::kResourceExhausted,
-                       HasSubstr("would wait 5.1s, max_queue_time is 5s")));
-}
-
-TEST_F(BatcherTest, PredictsAnInteractiveCallsWaitWithoutTheBulkBehindIt) {
-  Start({.max_queue_time = absl::Seconds(5)});
-  engine_.Hold();
-  const auto first = Submit("first", {100});
-  engine_.AwaitBegun(1);
-  clock_.Advance(absl::Seconds(10));
-  engine_.Release();
-  ASSERT_THAT(first->Await(), IsOk());
-
-  engine_.Hold();
-  Submit("busy", {1});
-  engine_.AwaitBegun(2);
-  Submit("bulk", {60}, Priority::kBulk);
-  EXPECT_THAT(batcher_->Submit(MakeCall("more", {1}, Priority::kBulk)),
-              StatusIs(absl::StatusCode::kResourceExhausted));
-  Submit("interactive", {1});
-}
-
 // ---- Batches ------------------------------------------------------------------------------------
 
 TEST_F(BatcherTest, RunsWhatWaitsInBatchesUpToTheTarget) {
@@ -188,6 +149,13 @@ TEST_F(BatcherTest, RunsWhatWaitsInBatchesUpToTheTarget) {
   EXPECT_EQ(a->timing().batches, 2);
   EXPECT_EQ(a->timing().batch_tokens, 100);
   EXPECT_EQ(b->timing().batches, 1);
+}
+
+TEST_F(BatcherTest, SplitsACallOfThreeOverBatchesOfTwo) {
+  Start({.max_batch_tokens = 2});
+  const auto call = Submit("a", {1, 1, 1});
+  EXPECT_THAT(call->Await(), IsOk());
+  EXPECT_THAT(engine_.batches(), ElementsAre("a0 a1", "a2"));
 }
 
 TEST_F(BatcherTest, SplitsACallLargerThanAnyBatch) {
@@ -208,6 +176,33 @@ TEST_F(BatcherTest, RunsASequenceLongerThanTheTargetAndTheShortOnesBesideIt) {
   EXPECT_THAT(longest->Await(), IsOk());
   for (const auto& call : calls) EXPECT_THAT(call->Await(), IsOk());
   EXPECT_THAT(engine_.batches(), ElementsAre("busy0", "long0", "s0 s0 s0 s0 s0 s0 s0 s0 s0 s0"));
+}
+
+TEST_F(BatcherTest, LetsOtherCallersInBetweenTheBatchesOfALargeCall) {
+  Start({.max_batch_tokens = 8});
+  OccupyWorker();
+  const auto large = Submit("large", std::vector<int64_t>(64, 8), Priority::kBulk);
+  const auto small = Submit("small", {8});
+  engine_.Release();
+  EXPECT_THAT(large->Await(), IsOk());
+  EXPECT_THAT(small->Await(), IsOk());
+  EXPECT_THAT(engine_.batches().at(1), "small0");
+  EXPECT_EQ(large->timing().batches, 64);
+}
+
+TEST_F(BatcherTest, HoldsThirtyOneShortSequencesUpForOneBatchOfALongOne) {
+  Start({.max_batch_tokens = 256});
+  OccupyWorker();
+  const auto longest = Submit("long", {512});
+  std::vector<std::shared_ptr<FakeCall>> calls;
+  for (int i = 0; i < 31; ++i) calls.push_back(Submit("s", {8}));
+  engine_.Release();
+  EXPECT_THAT(longest->Await(), IsOk());
+  for (const auto& call : calls) {
+    EXPECT_THAT(call->Await(), IsOk());
+    EXPECT_EQ(call->timing().batch_tokens, 31 * 8);  // all of them at once, and nothing padded
+  }
+  EXPECT_EQ(engine_.batches().size(), 3);
 }
 
 TEST_F(BatcherTest, UsesEveryIdleWorkerForALoneCall) {
@@ -328,6 +323,63 @@ TEST_F(BatcherTest, RunsNoMoreOfACallCancelledHalfWay) {
   EXPECT_THAT(engine_.batches(), ElementsAre("a0", "next0"));
 }
 
+TEST_F(BatcherTest, AbandonsABatchWhenTheLastCallerHasGoneAndDoesNotRunItAgain) {
+  Start();
+  engine_.AskWhetherAbandoned();
+  const auto gone = OccupyWorker();
+  EXPECT_TRUE(batcher_->Cancel(*gone, absl::CancelledError()));
+  engine_.Release();
+  EXPECT_THAT(Submit("next", {1})->Await(), IsOk());
+  EXPECT_THAT(engine_.batches(), ElementsAre("busy0", "next0"));
+  EXPECT_TRUE(observer_.batches().at(0).abandoned);
+  EXPECT_FALSE(observer_.batches().at(0).failed);
+  EXPECT_EQ(gone->finishes(), 1);
+}
+
+TEST_F(BatcherTest, AbandonsABatchWhoseDeadlinesHavePassedAndSaysSo) {
+  Start();
+  engine_.AskWhetherAbandoned();
+  engine_.Hold();
+  const auto call =
+      Submit("a", {1}, Priority::kInteractive, clock_.Now() + absl::Milliseconds(200));
+  engine_.AwaitBegun(1);
+  clock_.Advance(absl::Milliseconds(200));
+  engine_.Release();
+  EXPECT_THAT(call->Await(), StatusIs(absl::StatusCode::kDeadlineExceeded, HasSubstr("ran")));
+  EXPECT_TRUE(observer_.batches().at(0).abandoned);
+}
+
+TEST_F(BatcherTest, RunsABatchToItsEndWhileOneOfItsCallersWaits) {
+  Start();
+  engine_.AskWhetherAbandoned();
+  OccupyWorker();
+  const auto gone = Submit("gone", {1});
+  const auto patient = Submit("patient", {1});
+  engine_.set_result([this, gone](std::span<Slot>) {
+    batcher_->Cancel(*gone, absl::CancelledError());
+    return absl::OkStatus();
+  });
+  engine_.Release();
+  EXPECT_THAT(patient->Await(), IsOk());
+  EXPECT_FALSE(observer_.batches().at(1).abandoned);
+}
+
+TEST_F(BatcherTest, AbandonsTheRetryOfACallThatNobodyWaitsForAnyMore) {
+  Start();
+  engine_.AskWhetherAbandoned();
+  OccupyWorker();
+  const auto a = Submit("a", {1}, Priority::kInteractive, clock_.Now() + absl::Seconds(1));
+  const auto b = Submit("b", {1});
+  engine_.set_result([this](std::span<Slot> slots) {
+    if (slots.size() == 2) return absl::UnknownError("once");
+    clock_.Advance(absl::Seconds(1));
+    return absl::OkStatus();
+  });
+  engine_.Release();
+  EXPECT_THAT(a->Await(), StatusIs(absl::StatusCode::kDeadlineExceeded));
+  EXPECT_THAT(b->Await(), IsOk());
+}
+
 TEST_F(BatcherTest, KnowsNoCallThatWasNotSubmitted) {
   Start();
   EXPECT_FALSE(batcher_->Cancel(*MakeCall("a", {1}), absl::CancelledError()));
@@ -414,7 +466,8 @@ TEST_F(BatcherTest, ReportsFailuresAndRetriesToTheObserver) {
   std::string seen;
   for (const BatchObservation& batch : observer_.batches()) {
     seen += std::to_string(batch.sequences) + "/" + std::to_string(batch.tokens) +
-            (batch.failed ? " failed" : "") + (batch.retry ? " retry" : "") + "; ";
+            (batch.failed ? " failed" : "") + (batch.retry ? " retry" : "") +
+            (batch.abandoned ? " abandoned" : "") + "; ";
   }
   EXPECT_EQ(seen, "1/1; 3/9 failed; 2/5 retry; 1/4 failed retry; ");
 }
@@ -561,6 +614,19 @@ TEST_F(BatcherTest, ShowsSinceWhenAWorkerRunsAndCountsThatTimeAsBusy) {
   EXPECT_EQ(batcher_->Snapshot().workers.at(0).busy, absl::Seconds(7));
 }
 
+TEST_F(BatcherTest, ReportsWhatItPredictedAndWhatABatchTook) {
+  Start({.cost = {.per_token = 1}});
+  engine_.set_result([this](std::span<Slot>) {
+    clock_.Advance(absl::Seconds(9));
+    return absl::OkStatus();
+  });
+  EXPECT_THAT(Submit("a", {6})->Await(), IsOk());
+  EXPECT_THAT(Submit("b", {6})->Await(), IsOk());
+  EXPECT_EQ(observer_.batches().at(0).predicted, absl::Seconds(6));
+  EXPECT_EQ(observer_.batches().at(0).duration, absl::Seconds(9));
+  EXPECT_GT(observer_.batches().at(1).predicted, absl::Seconds(6));  // it learns
+}
+
 // Many callers, workers, failures and cancels at once, with the real clock: everyone is answered
 // exactly once.
 TEST(BatcherSmokeTest, AnswersEveryCallOnceUnderMixedLoad) {
@@ -579,7 +645,7 @@ TEST(BatcherSmokeTest, AnswersEveryCallOnceUnderMixedLoad) {
     callers.emplace_back([&, caller] {
       for (int i = 0; i < kCallsEach; ++i) {
         auto call = std::make_shared<FakeCall>(
-            CallInfo{.tokens = std::vector<int64_t>(1 + i % 5, 1 + i % 90),
+            CallInfo{.sequences = OfTokens(std::vector<int64_t>(1 + i % 5, 1 + i % 90)),
                      .priority = i % 3 == 0 ? Priority::kBulk : Priority::kInteractive,
                      .arrival = SteadyClock().Now(),
                      .deadline = SteadyClock().Now() + absl::Minutes(1)},

@@ -13,6 +13,13 @@
 
 namespace encoderd {
 
+// Sequences that differ in nothing but their tokens.
+inline std::vector<SequenceInfo> OfTokens(const std::vector<int64_t>& tokens) {
+  std::vector<SequenceInfo> sequences;
+  for (const int64_t count : tokens) sequences.push_back({.tokens = count});
+  return sequences;
+}
+
 class FakeCall : public Call {
  public:
   explicit FakeCall(CallInfo info, std::string name = "call")
@@ -101,12 +108,17 @@ class FakeEngine {
     MutexLock lock(mutex_);
     return batches_;
   }
+  // From now on every Run asks at its end whether it is abandoned.
+  void AskWhetherAbandoned() {
+    MutexLock lock(mutex_);
+    asks_ = true;
+  }
   void set_result(Result result) {
     MutexLock lock(mutex_);
     result_ = std::move(result);
   }
 
-  absl::Status Run(std::span<Slot> slots) {
+  absl::Status Run(std::span<Slot> slots, absl::FunctionRef<bool()> abandoned) {
     std::string text;
     for (const Slot& slot : slots) {
       if (!text.empty()) text += ' ';
@@ -116,7 +128,8 @@ class FakeEngine {
     batches_.push_back(std::move(text));
     changed_.NotifyAll();
     while (held_) changed_.Wait(mutex_);
-    return result_ ? result_(slots) : absl::OkStatus();
+    const absl::Status status = result_ ? result_(slots) : absl::OkStatus();
+    return asks_ && abandoned() ? absl::CancelledError("abandoned") : status;
   }
 
   Batcher::RunnerFactory Factory() {
@@ -129,7 +142,9 @@ class FakeEngine {
   class FakeRunner : public Runner {
    public:
     explicit FakeRunner(FakeEngine& engine) : engine_(engine) {}
-    absl::Status Run(std::span<Slot> slots) override { return engine_.Run(slots); }
+    absl::Status Run(std::span<Slot> slots, absl::FunctionRef<bool()> abandoned) override {
+      return engine_.Run(slots, abandoned);
+    }
 
    private:
     FakeEngine& engine_;
@@ -138,6 +153,7 @@ class FakeEngine {
   Mutex mutex_;
   CondVar changed_;
   bool held_ = false;
+  bool asks_ = false;
   Result result_;
   Batches batches_;
 };
