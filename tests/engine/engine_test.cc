@@ -310,6 +310,26 @@ TEST_F(EngineTest, BatchRunsAsManyOperationsAsTheDesignHasAndCreatesNone) {
   EXPECT_EQ(counts.reorders, 0);
 }
 
+// So memory does not grow with the number of shapes, and no call waits for a kernel to be built.
+TEST_F(EngineTest, ShapesThatNeverRepeatCreateNothing) {
+  const auto worker = NewWorker(*engine_);
+  std::uniform_int_distribution<int64_t> sequences(1, 32);
+  for (int call = 0; call < 300; ++call) {
+    Request request = {.outputs = HiddenAndPooled()};
+    // Together as many tokens as a batch has, at the most.
+    const int64_t count = sequences(rng_);
+    const int64_t longest =
+        std::min(kSmallBert.positions, engine_->info().max_batch_tokens / count);
+    for (int64_t i = 0; i < count; ++i) {
+      request.sequences.push_back(RandomSequence(1 + static_cast<int64_t>(rng_()) % longest));
+    }
+    const ops::OpCounts counts = CountsOf(*engine_, *worker, request);
+    ASSERT_EQ(counts.creations, 0) << "call " << call;
+    ASSERT_EQ(counts.reorders, 0) << "call " << call;
+    ids_.clear();
+  }
+}
+
 TEST_F(EngineTest, BlocksAboveTheHighestOneAskedForAreNotRun) {
   const auto worker = NewWorker(*engine_);
   auto executes = [&](const OutputSpec& outputs) {

@@ -51,9 +51,10 @@ const BenchModel& BertBase() {
 BenchServer::BenchServer(const BenchModel& model, const std::vector<std::string>& flags,
                          const std::string& cgroup)
     : process_("/bin/sh", Arguments(model, flags, cgroup)) {
-  const int port = NumberIn(process_.AwaitLine(" Serving. "), "port");
-  CHECK_GT(port, 0) << process_.output();
-  address_ = absl::StrCat("127.0.0.1:", port);
+  metrics_port_ = NumberIn(process_.AwaitLine(" Listening. "), "metrics_port");
+  port_ = NumberIn(process_.AwaitLine(" Serving. "), "port");
+  CHECK_GT(port_, 0) << process_.output();
+  address_ = absl::StrCat("127.0.0.1:", port_);
 }
 
 BenchServer::~BenchServer() {

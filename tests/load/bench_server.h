@@ -34,12 +34,17 @@ class BenchServer {
   ~BenchServer();  // ends it in good order
 
   const std::string& address() const { return address_; }
+  int port() const { return port_; }
+  int metrics_port() const { return metrics_port_; }
+  Process& process() { return process_; }
   int64_t ResidentBytes() const { return process_.ResidentBytes(); }
   absl::Duration CpuTime() const { return process_.CpuTime(); }
 
  private:
   Process process_;
   std::string address_;
+  int port_ = 0;
+  int metrics_port_ = 0;
 };
 
 // Two threads of another process that take all the CPU they can get.

@@ -1,0 +1,16 @@
+#!/bin/bash
+# soak.sh: servers under load for minutes, with clients that are many, slow, rude or gone.
+#
+# usage: tests/soak.sh [--minutes=10] [--only=PHASE[,PHASE]...]
+#   --minutes   how long it takes, 1 to 600; every phase shrinks and grows with it
+#   --only      of the phases that --help lists
+#
+# Builds `release` first. Prints every check with what was expected and found. Exit code 1 when one
+# fails, or when anything hangs.
+set -euo pipefail
+cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.."
+
+run=(deploy/debian13.sh --with test)
+"${run[@]}" cmake --preset release -DENCODERD_BUILD_TESTS=ON -DENCODERD_BUILD_BENCHMARKS=ON >/dev/null
+"${run[@]}" cmake --build --preset release --parallel "$(nproc)" --target soak encoderd >&2
+exec "${run[@]}" build/release/bin/soak "$@"

@@ -1,0 +1,174 @@
+// SIGTERM while clients are at work.
+#include <signal.h>
+
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
+#include "deploy/client/load/latency.h"
+#include "grpc/health/v1/health.grpc.pb.h"
+#include "tests/soak/phases.h"
+
+namespace encoderd::soak {
+namespace {
+
+bool AllAnswered(BenchServer& server) {
+  return absl::StrContains(server.process().output(), "every accepted call was answered");
+}
+
+// Of the answered calls that were due from `begin` until `end`, in ms.
+double P99(const client::LoadResult& result, absl::Duration begin, absl::Duration end) {
+  std::vector<absl::Duration> latencies;
+  for (const client::CallRecord& call : result.calls) {
+    if (call.answered() && call.due >= begin && call.due < end) latencies.push_back(call.latency);
+  }
+  std::ranges::sort(latencies);
+  return latencies.empty() ? 1e9 : Milliseconds(client::Percentile(latencies, 0.99));
+}
+
+// 50 calls a second, on and on. Returns p99 between the signal and the end of the delay ÷ before.
+double DrainUnderSteadyLoad(const Soak& soak) {
+  const absl::Duration delay = soak.Span(5), before = soak.Span(5), after = soak.Span(2);
+  BenchServer server(load::MiniLm(), {absl::StrCat("--drain_delay=", absl::FormatDuration(delay))});
+  client::LoadOptions options = OpenLoop(server, "fixed:32", before + delay + after, 50);
+  options.arrival = client::Arrival::kEven;
+  options.connections = 4;
+  options.warm_up = absl::Seconds(1);
+  options.deadline = absl::Seconds(5);
+
+  absl::Duration signalled;  // since the start of the window
+  absl::Duration to_exit;
+  int code = -1;
+  const absl::Time window = absl::Now() + options.warm_up;
+  std::thread terminate([&] {
+    absl::SleepFor(window + before - absl::Now());
+    const absl::Time start = absl::Now();
+    signalled = start - window;
+    server.process().Signal(SIGTERM);
+    code = server.process().Wait(delay + absl::Seconds(21));
+    to_exit = absl::Now() - start;
+  });
+  const client::LoadResult result = Drive(soak, options);
+  terminate.join();
+
+  // Clocks of sender and server start within this of one another.
+  constexpr absl::Duration kMargin = absl::Milliseconds(100);
+  int64_t lost = 0, late = 0, wrong = 0;
+  for (const client::CallRecord& call : result.calls) {
+    const bool early = call.due < signalled + delay - kMargin;
+    if (early && !call.answered()) ++lost;
+    if (early || call.answered()) continue;
+    ++(call.code == grpc::StatusCode::UNAVAILABLE ? late : wrong);
+  }
+  soak.report.Equal("50 calls/s and SIGTERM: calls lost that were sent before the end of the delay",
+                    static_cast<double>(lost), 0);
+  soak.report.Check(late > 0 && wrong == 0, "late calls", "UNAVAILABLE alone",
+                    absl::StrFormat("%d, others %d", late, wrong));
+  soak.report.Check(code == 0 && AllAnswered(server) && to_exit < delay + absl::Seconds(1),
+                    "exit", absl::StrCat("0 after ", absl::FormatDuration(delay), " to 1s more"),
+                    absl::StrFormat("%d after %.2f s", code, absl::ToDoubleSeconds(to_exit)));
+  return P99(result, signalled, signalled + delay - kMargin) /
+         P99(result, absl::ZeroDuration(), signalled);
+}
+
+// A Watch of the health of the whole server, read to its end.
+class Watch {
+ public:
+  explicit Watch(const std::string& address)
+      : stub_(grpc::health::v1::Health::NewStub(Connect(address))),
+        reader_(stub_->Watch(&context_, {})),
+        thread_([this] { Read(); }) {
+    MutexLock lock(mutex_);
+    while (statuses_.empty()) changed_.Wait(mutex_);
+  }
+  ~Watch() {
+    context_.TryCancel();
+    if (thread_.joinable()) thread_.join();
+  }
+
+  // What it saw, once the server has ended it.
+  std::string AwaitEnd() {
+    thread_.join();
+    MutexLock lock(mutex_);
+    return statuses_;
+  }
+
+ private:
+  void Read() {
+    grpc::health::v1::HealthCheckResponse response;
+    while (reader_->Read(&response)) {
+      MutexLock lock(mutex_);
+      absl::StrAppend(&statuses_, statuses_.empty() ? "" : ", ",
+                      grpc::health::v1::HealthCheckResponse::ServingStatus_Name(response.status()));
+      changed_.NotifyAll();
+    }
+  }
+
+  grpc::ClientContext context_;
+  std::unique_ptr<grpc::health::v1::Health::Stub> stub_;
+  std::unique_ptr<grpc::ClientReader<grpc::health::v1::HealthCheckResponse>> reader_;
+  Mutex mutex_;
+  CondVar changed_;
+  std::string statuses_ ABSL_GUARDED_BY(mutex_);
+  std::thread thread_;
+};
+
+// 50 calls wait for one worker, somebody watches the health, somebody is connected and does nothing.
+void DrainWithAQueue(const Soak& soak, absl::Duration drain_timeout, int sequences,
+                     bool all_answered) {
+  BenchServer server(load::MiniLm(), {"--workers=1", "--max_queue_time=10m", "--drain_delay=1s",
+                                      absl::StrCat("--drain_timeout=",
+                                                   absl::FormatDuration(drain_timeout))});
+  const auto idle = Connect(server.address());
+  const auto channel = Connect(server.address());
+  const auto encoder = v1::EncoderService::NewStub(channel);
+  Watch watch(server.address());
+  idle->WaitForConnected(absl::ToChronoTime(absl::Now() + kPatience));
+  std::vector<std::unique_ptr<Call>> calls;
+  const std::vector<int64_t> lengths(static_cast<size_t>(sequences), 256);
+  for (int i = 0; i < 50; ++i) {
+    calls.push_back(std::make_unique<Call>(soak, *encoder, RequestOf(lengths)));
+  }
+  AwaitAtLeast(server, "encoderd_queue_calls", 45);
+
+  const absl::Time start = absl::Now();
+  server.process().Signal(SIGTERM);
+  const absl::Duration limit = absl::Seconds(1) + drain_timeout + absl::Seconds(1);
+  const int code = server.process().Wait(limit);
+  const double took = absl::ToDoubleSeconds(absl::Now() - start);
+  int answered = 0, unavailable = 0;
+  for (const auto& call : calls) {
+    answered += call->ok() ? 1 : 0;
+    unavailable += call->status().error_code() == grpc::StatusCode::UNAVAILABLE ? 1 : 0;
+  }
+  const std::string name = absl::StrFormat("SIGTERM with 50 calls queued, %.0f s to drain",
+                                           absl::ToDoubleSeconds(drain_timeout));
+  soak.report.Check(code == 0, name + ": exit",
+                    absl::StrFormat("0 in %.0f s", absl::ToDoubleSeconds(limit)),
+                    absl::StrFormat("%d after %.2f s", code, took));
+  soak.report.Check(all_answered ? answered == 50 && AllAnswered(server)
+                                 : answered + unavailable == 50 && unavailable > 0,
+                    name + ": calls", all_answered ? "50 OK" : "OK or UNAVAILABLE",
+                    absl::StrFormat("%d OK, %d UNAVAILABLE", answered, unavailable));
+  const std::string seen = watch.AwaitEnd();
+  soak.report.Check(seen == "SERVING, NOT_SERVING", name + ": the health's watcher sees",
+                    "NOT_SERVING, the end", seen);
+}
+
+}  // namespace
+
+void Drains(const Soak& soak) {
+  std::vector<double> ratios;
+  for (int round = 0; round < 3; ++round) ratios.push_back(DrainUnderSteadyLoad(soak));
+  soak.report.AtMost("p99 during the delay ÷ before", Median(ratios), 2, "");
+  DrainWithAQueue(soak, absl::Seconds(20), /*sequences=*/1, /*all_answered=*/true);
+  DrainWithAQueue(soak, absl::Seconds(1), /*sequences=*/8, /*all_answered=*/false);
+}
+
+}  // namespace encoderd::soak
