@@ -71,6 +71,11 @@ std::optional<Refusal> EncodeCall::Admit(const grpc::ByteBuffer& bytes) {
   request_id_ = RequestId(context_, "");
   if (auto refusal = service_.NotServing()) return refusal;
   if (auto refusal = TakeSlot()) return refusal;
+  // gRPC gives no message where the stream ended before it: that is no fault of the message.
+  if (!bytes.Valid()) {
+    SetDeadline();
+    return RefusalOf(GoneError());
+  }
   if (auto refusal = DecodeEncodeRequest(bytes, service_.options.limits, decoded_)) return refusal;
   request_id_ = RequestId(context_, decoded_.message->request_id());
   if (auto refusal = service_.WrongModel(decoded_.message->model())) return refusal;
@@ -184,9 +189,13 @@ absl::Duration EncodeCall::RetryAfter() const {
 void EncodeCall::Cancelled() {
   if (!admitted_.load(std::memory_order_acquire)) return;  // refused: it has ended already
   const auto self = shared_from_this();
+  EndWork(GoneError());
+}
+
+absl::Status EncodeCall::GoneError() const {
   const bool timeout = has_deadline_ && RanOutOfTime(deadline_ - arrival_,
                                                      deadline_ - service_.clock.Now());
-  EndWork(timeout ? DeadlineError() : absl::CancelledError("the caller cancelled the call"));
+  return timeout ? DeadlineError() : absl::CancelledError("the caller cancelled the call");
 }
 
 void EncodeCall::Done() {

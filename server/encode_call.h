@@ -87,6 +87,8 @@ class EncodeCall : public std::enable_shared_from_this<EncodeCall> {
   absl::Duration Elapsed() const { return service_.clock.Now() - arrival_; }
   ResponseInfo InfoOfResponse(const CallTiming& timing) const;
   static absl::Status DeadlineError();
+  // Which of the two it is when gRPC says that the caller is gone.
+  absl::Status GoneError() const;
 
   EncodeContext& service_;
   std::string request_id_;

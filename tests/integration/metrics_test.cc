@@ -2,6 +2,7 @@
 // there now.
 // Method: a whole server around the fake engine; its metrics' text.
 #include <gmock/gmock.h>
+#include <grpcpp/generic/generic_stub.h>
 #include <gtest/gtest.h>
 
 #include <memory>
@@ -49,6 +50,27 @@ TEST(CallMetricsTest, CountEachCallOnceByItsCode) {
   EXPECT_EQ(server.Metric("encoderd_sequences_total"), 14);
   EXPECT_EQ(server.Metric("encoderd_tokens_total"), 21);
   EXPECT_EQ(server.Metric("encoderd_calls_without_deadline_total"), 9);
+}
+
+// Its message is on the way when the caller cancels: no fault of the message.
+TEST(CallMetricsTest, CountACallThatGoesBeforeItsMessageAsCancelled) {
+  TestServer server;
+  grpc::GenericStub stub(server.channel());
+  grpc::CompletionQueue events;
+  grpc::ClientContext context;
+  const auto call = stub.PrepareCall(&context, "/encoderd.v1.EncoderService/Encode", &events);
+  void* tag;
+  bool ok = false;
+  call->StartCall(nullptr);
+  EXPECT_TRUE(events.Next(&tag, &ok) && ok);
+  context.TryCancel();
+  grpc::Status status;
+  call->Finish(&status, nullptr);
+  EXPECT_TRUE(events.Next(&tag, &ok) && ok);
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::CANCELLED);
+
+  server.AwaitMetric(Calls("CANCELLED"), 1);
+  EXPECT_EQ(server.Metric("encoderd_refusals_total{reason=\"CANCELLED\"}"), 1);
 }
 
 TEST(CallMetricsTest, CountGetModelApart) {
