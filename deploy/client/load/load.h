@@ -61,8 +61,8 @@ absl::Status CheckLoadOptions(const LoadOptions& options);
 
 // What the last part of a run looked like; see ProgressCallback.
 struct LoadProgress {
-  absl::Duration elapsed;  // of the whole run
-  absl::Duration total;    // warm-up and window
+  absl::Duration elapsed;   // of the whole run
+  absl::Duration total;     // warm-up and window
   bool warming_up = false;  // when the part began
   int64_t in_flight = 0;
   // Since the progress before.

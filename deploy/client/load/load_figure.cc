@@ -23,6 +23,7 @@ constexpr uint32_t kGrey = 0x757575;
 constexpr uint32_t kP50 = 0x21908c;  // two colours of the attention maps' scale
 constexpr uint32_t kP99 = 0x472d7b;
 constexpr uint32_t kBound = 0xc62828;
+constexpr uint32_t kBest = 0x2e7d32;
 constexpr uint32_t kInBound = 0xeef6ee;
 
 double Milliseconds(absl::Duration time) { return absl::ToDoubleMilliseconds(time); }
@@ -42,6 +43,8 @@ class Plot {
   void DrawRateAxis();
   void DrawLatencyAxis();
   void DrawMarks();
+  // Words beside the line of a rate, at the right of it where there is room.
+  void DrawRateMark(double rate, const std::string& name, uint32_t colour, double y);
   void DrawCurve(absl::Duration LoadFigure::Point::* latency, uint32_t colour);
   void DrawDot(double x, double y, uint32_t colour, bool in_bound);
   void DrawArrow(double x, uint32_t colour);
@@ -67,8 +70,8 @@ Plot::Plot(const LoadFigure& figure) : figure_(figure) {
     }
   }
   most_rate_ *= 1.06;
-  // Air above and below, so that no dot lies on a frame.
-  least_ms_ = std::max(least_ms_, 0.001) / 1.5;
+  // Air above and below, so that no dot lies on a frame or on the words at the lower one.
+  least_ms_ = std::max(least_ms_, 0.001) / 3;
   most_ms_ *= 2.2;
 }
 
@@ -147,19 +150,25 @@ void Plot::DrawMarks() {
   SetColour(pen_, kBound);
   DrawText(pen_, absl::StrFormat("bound %.4g ms", Milliseconds(figure_.p99_bound)), kLeft + 8,
            bound - 9, Anchor::kBegin);
-  SetColour(pen_, kGrey);
-  DrawUpwards(pen_, absl::StrFormat("offline %.4g/s", figure_.offline_rate),
-              X(figure_.offline_rate) - 8, kBottom - 8, Anchor::kBegin);
-  if (figure_.best_rate == 0) return;
-  SetColour(pen_, 0x2e7d32);
-  DrawLine(pen_, X(figure_.best_rate), kTop, X(figure_.best_rate), kBottom);
-  DrawUpwards(pen_, absl::StrFormat("in bound up to %.4g/s", figure_.best_rate),
-              X(figure_.best_rate) - 8, kBottom - 8, Anchor::kBegin);
+  DrawRateMark(figure_.offline_rate, "offline", kGrey, kBottom - 28);
+  if (figure_.best_rate > 0) {
+    SetColour(pen_, kBest);
+    DrawLine(pen_, X(figure_.best_rate), kTop, X(figure_.best_rate), kBottom);
+    DrawRateMark(figure_.best_rate, "in bound up to", kBest, kBottom - 12);
+  }
+}
+
+void Plot::DrawRateMark(double rate, const std::string& name, uint32_t colour, double y) {
+  const std::string text = absl::StrFormat("%s %.4g/s", name, rate);
+  const bool fits = X(rate) + 8 + TextWidth(pen_, text) < kRight;
+  SetColour(pen_, colour);
+  DrawText(pen_, text, X(rate) + (fits ? 8 : -8), y, fits ? Anchor::kBegin : Anchor::kEnd);
 }
 
 void Plot::DrawCurve(absl::Duration LoadFigure::Point::* latency, uint32_t colour) {
   SetColour(pen_, colour);
   cairo_set_line_width(pen_, 2);
+  cairo_new_path(pen_);  // text leaves a point behind
   for (const LoadFigure::Point& point : figure_.points) {
     cairo_line_to(pen_, X(point.rate), Y(point.*latency));
   }

@@ -57,14 +57,24 @@ std::string CountsText(const std::map<std::string, int64_t>& counts) {
   });
 }
 
+// In percent, rounded down: nothing measured is 100 % sure.
+std::string Percent(double share) {
+  return absl::StrFormat("%.1f %%", std::floor(share * 1000) / 10);
+}
+
 // How sure a p99 is that so few calls were measured for.
 double ConfidenceInBound(const LoadResult& result, absl::Duration bound) {
   return ConfidenceOfFewerMisses(result.MissesOf(bound), result.offered(), kMayMiss);
 }
 
+bool InBound(const SweepReport& report, const SweepPoint& point) {
+  return point.result.PercentileOfAll(1 - kMayMiss) <= report.p99_bound;
+}
+
 const SweepPoint* BestPoint(const SweepReport& report) {
-  const auto best =
-      std::ranges::find(report.points, report.found.best, [](const auto& p) { return p.rate; });
+  const auto best = std::ranges::find_if(report.points, [&](const SweepPoint& point) {
+    return point.rate == report.found.best && InBound(report, point);
+  });
   return best == report.points.end() ? nullptr : &*best;
 }
 
@@ -190,15 +200,15 @@ void WriteSweepText(const SweepReport& report, std::ostream& out) {
                          "p50 ms", "p99 ms", "calls", "missed", "confidence", "p99 in bound");
   std::vector<const SweepPoint*> points;
   for (const SweepPoint& point : report.points) points.push_back(&point);
-  std::ranges::sort(points, {}, &SweepPoint::rate);
+  std::ranges::stable_sort(points, {}, &SweepPoint::rate);
   for (const SweepPoint* point : points) {
     const LoadResult& result = point->result;
-    out << absl::StrFormat("%10.1f %10.1f %10s %10s %8d %8d %10.1f %%  %s\n", point->rate,
+    out << absl::StrFormat("%10.1f %10.1f %10s %10s %8d %8d %12s  %s\n", point->rate,
                            result.achieved_rate, InMilliseconds(result.PercentileOfAll(0.5)),
                            InMilliseconds(result.PercentileOfAll(0.99)), result.offered(),
                            result.MissesOf(report.p99_bound),
-                           100 * ConfidenceInBound(result, report.p99_bound),
-                           point->rate <= report.found.best ? "yes" : "no");
+                           Percent(ConfidenceInBound(result, report.p99_bound)),
+                           InBound(report, *point) ? "yes" : "no");
   }
   const double offline = report.offline.achieved_rate;
   out << absl::StrFormat("\noffline rate: %.1f calls/s, %.0f tokens/s with %d calls in flight\n",
@@ -216,16 +226,14 @@ void WriteSweepText(const SweepReport& report, std::ostream& out) {
     out << absl::StrFormat("; %.1f is too much", report.found.failed);
   }
   const double confidence = ConfidenceInBound(best->result, report.p99_bound);
-  out << absl::StrFormat("\n%d of %d calls missed it: %.1f %% sure that fewer than 1 %% do\n",
+  out << absl::StrFormat("\n%d of %d calls missed it: %s sure that fewer than 1 %% do\n",
                          best->result.MissesOf(report.p99_bound), best->result.offered(),
-                         100 * confidence);
+                         Percent(confidence));
   if (confidence < 0.95) {
     out << "warning: so few calls leave a p99 uncertain; a longer --duration makes it surer\n";
   }
   if (!report.found.settled) out << "warning: not settled, a larger --max_runs goes on\n";
-  for (const SweepPoint* point : points) {
-    if (point->rate <= report.found.best) WriteLagWarning(point->result, out);
-  }
+  WriteLagWarning(best->result, out);
 }
 
 Json SweepJson(const SweepReport& report) {

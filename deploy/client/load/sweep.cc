@@ -21,9 +21,12 @@ absl::StatusOr<SweepResult> FindHighestRate(
     const SweepOptions& options,
     const std::function<absl::StatusOr<bool>(double rate)>& meets_bound) {
   SweepResult result;
+  int misses = 0;  // of the rate that is being tried
   for (int run = 0; run < options.max_runs && !result.settled; ++run) {
     const double rate = NextRate(options, result);
     ASSIGN_OR_RETURN(const bool met, meets_bound(rate));
+    if (!met && ++misses < options.tries) continue;
+    misses = 0;
     (met ? result.best : result.failed) = rate;
     result.settled = result.best >= options.most ||
                      result.failed - result.best <= options.precision * result.best;

@@ -13,7 +13,10 @@ struct SweepOptions {
   double start = 0;  // the first rate tried; half of the offline rate is a good one
   double most = 0;   // no higher one is tried
   double precision = 0.02;
-  int max_runs = 12;
+  // How often a rate is measured that misses the bound before it counts as too high: on a machine
+  // with other work a single miss says little.
+  int tries = 2;
+  int max_runs = 16;
 };
 
 struct SweepResult {
@@ -24,9 +27,8 @@ struct SweepResult {
 };
 
 // Goes up from `start` by halves of the rate, or down by halving it, until one rate meets the bound
-// and another does not, then halves the gap. A rate that failed once is never tried again, so noise
-// can make the answer too low and hardly ever too high. Errors: the first of `meets_bound`.
-// REQUIRES: 0 < start <= most; precision > 0; max_runs > 0.
+// and another does not, then halves the gap. Errors: the first of `meets_bound`. REQUIRES:
+// 0 < start <= most; precision, tries and max_runs above 0.
 absl::StatusOr<SweepResult> FindHighestRate(
     const SweepOptions& options,
     const std::function<absl::StatusOr<bool>(double rate)>& meets_bound);

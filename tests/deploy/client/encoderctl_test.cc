@@ -195,6 +195,8 @@ TEST_F(EncoderctlTest, RefusesCommandLinesItDoesNotUnderstand) {
       {{"load", "--sweep", "--p99_bound=0s"}, "--p99_bound"},
       {{"load", "--sweep", "--max_runs=0"}, "--max_runs: expected 1 to 100, got 0"},
       {{"load", "--sweep", "--max_runs=101"}, "--max_runs"},
+      {{"load", "--sweep", "--tries=0"}, "--tries: expected 1 to 10, got 0"},
+      {{"load", "--sweep", "--tries=11"}, "--tries"},
   };
   for (const auto& [arguments, message] : lines) {
     const Result result = RunWithoutServer(arguments);

@@ -61,6 +61,18 @@ TEST(DrawLoadTest, DrawsAnotherPictureForOtherLatencies) {
   EXPECT_NE(Draw(figure).Count(kP99), before);
 }
 
+TEST(DrawLoadTest, EndsCurvesAtTheirPoints) {
+  const Picture picture = Draw(Figure());
+  constexpr int kPlotTop = 104, kFirst = 84 + 848 * 50 / 159, kLast = 84 + 848 * 100 / 159;
+  for (int y = kPlotTop; y < picture.height(); ++y) {
+    for (int x = 0; x < picture.width(); ++x) {
+      if (x >= kFirst - 8 && x <= kLast + 8) continue;
+      ASSERT_NE(picture.At(x, y), kP50) << x << ", " << y;
+      ASSERT_NE(picture.At(x, y), kP99) << x << ", " << y;
+    }
+  }
+}
+
 TEST(DrawLoadTest, MarksLatenciesWithoutEndAtTheUpperEdge) {
   LoadFigure figure = Figure();
   constexpr int kX = 84 + 848 * 100 / 159;  // of 100 calls/s
