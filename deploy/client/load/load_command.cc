@@ -251,8 +251,9 @@ absl::StatusOr<ExitCode> RunSweep(LoadOptions options, Streams streams) {
   ASSIGN_OR_RETURN(report.offline, RunWithProgress(options, streams.err));
   RETURN_IF_ERROR(CheckAnswered(options, report.offline));
   const double offline = report.offline.achieved_rate;
-  // An open loop can have more in flight than the closed one, so the offline rate is no wall.
-  ASSIGN_OR_RETURN(report.found, FindHighestRate({.start = offline / 2,
+  // From a quarter, so that the curve begins with an idle server. An open loop can have more in
+  // flight than the closed one, so the offline rate is no wall.
+  ASSIGN_OR_RETURN(report.found, FindHighestRate({.start = offline / 4,
                                                   .most = std::min(2 * offline, kMaxRate),
                                                   .tries = absl::GetFlag(FLAGS_tries),
                                                   .max_runs = absl::GetFlag(FLAGS_max_runs)},

@@ -10,7 +10,7 @@
 namespace encoderd::client {
 
 struct SweepOptions {
-  double start = 0;  // the first rate tried; half of the offline rate is a good one
+  double start = 0;  // the first rate tried
   double most = 0;   // no higher one is tried
   double precision = 0.02;
   // How often a rate is measured that misses the bound before it counts as too high: on a machine
