@@ -232,6 +232,10 @@ void WriteSweepText(const SweepReport& report, std::ostream& out) {
   if (confidence < 0.95) {
     out << "warning: so few calls leave a p99 uncertain; a longer --duration makes it surer\n";
   }
+  if (report.found.best > offline) {
+    out << "warning: more than the offline rate: the machine has changed its speed between the "
+           "measurements,\nor --outstanding is too small to saturate it\n";
+  }
   if (!report.found.settled) out << "warning: not settled, a larger --max_runs goes on\n";
   WriteLagWarning(best->result, out);
 }

@@ -136,7 +136,15 @@ TEST(WriteSweepTextTest, SaysHowSureItIs) {
                               "offline rate; 50.0 is too much\n"
                               "1 of 100 calls missed it: 26.4 % sure that fewer than 1 % do\n"
                               "warning: so few calls leave a p99 uncertain"),
-                    HasSubstr("warning: not settled")));
+                    HasSubstr("warning: not settled"), Not(HasSubstr("changed its speed"))));
+}
+
+TEST(WriteSweepTextTest, DoubtsAnOfflineRateBelowTheBest) {
+  SweepReport report = Report();
+  report.offline.achieved_rate = 24;
+  std::ostringstream out;
+  WriteSweepText(report, out);
+  EXPECT_THAT(out.str(), HasSubstr("warning: more than the offline rate"));
 }
 
 TEST(WriteSweepTextTest, SaysThatNoRateIsLowEnough) {
