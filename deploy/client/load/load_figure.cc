@@ -43,8 +43,8 @@ class Plot {
   void DrawRateAxis();
   void DrawLatencyAxis();
   void DrawMarks();
-  // Words beside the line of a rate, at the right of it where there is room.
-  void DrawRateMark(double rate, const std::string& name, uint32_t colour, double y);
+  // Words beside the line of a rate, at the side that is asked for where there is room.
+  void DrawRateMark(double rate, const std::string& name, uint32_t colour, double y, Anchor side);
   void DrawCurve(absl::Duration LoadFigure::Point::* latency, uint32_t colour);
   void DrawDot(double x, double y, uint32_t colour, bool in_bound);
   void DrawArrow(double x, uint32_t colour);
@@ -150,19 +150,23 @@ void Plot::DrawMarks() {
   SetColour(pen_, kBound);
   DrawText(pen_, absl::StrFormat("bound %.4g ms", Milliseconds(figure_.p99_bound)), kLeft + 8,
            bound - 9, Anchor::kBegin);
-  DrawRateMark(figure_.offline_rate, "offline", kGrey, kBottom - 28);
+  DrawRateMark(figure_.offline_rate, "offline", kGrey, kBottom - 28, Anchor::kBegin);
   if (figure_.best_rate > 0) {
     SetColour(pen_, kBest);
     DrawLine(pen_, X(figure_.best_rate), kTop, X(figure_.best_rate), kBottom);
-    DrawRateMark(figure_.best_rate, "in bound up to", kBest, kBottom - 12);
+    DrawRateMark(figure_.best_rate, "in bound up to", kBest, kBottom - 12, Anchor::kEnd);
   }
 }
 
-void Plot::DrawRateMark(double rate, const std::string& name, uint32_t colour, double y) {
+void Plot::DrawRateMark(double rate, const std::string& name, uint32_t colour, double y,
+                        Anchor side) {
+  constexpr double kAir = 8;
   const std::string text = absl::StrFormat("%s %.4g/s", name, rate);
-  const bool fits = X(rate) + 8 + TextWidth(pen_, text) < kRight;
+  const double room = TextWidth(pen_, text) + kAir;
+  if (X(rate) + room > kRight) side = Anchor::kEnd;
+  if (X(rate) - room < kLeft) side = Anchor::kBegin;
   SetColour(pen_, colour);
-  DrawText(pen_, text, X(rate) + (fits ? 8 : -8), y, fits ? Anchor::kBegin : Anchor::kEnd);
+  DrawText(pen_, text, X(rate) + (side == Anchor::kBegin ? kAir : -kAir), y, side);
 }
 
 void Plot::DrawCurve(absl::Duration LoadFigure::Point::* latency, uint32_t colour) {
