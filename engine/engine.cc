@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "engine/answer.h"
 #include "engine/encoder.h"
 #include "engine/io/file.h"
 #include "engine/model/model_folder.h"
@@ -44,14 +45,6 @@ std::string NumericsId(const EncoderSpec& spec, const EngineInfo& info) {
       .substr(0, 16);
 }
 
-absl::StatusOr<AnswerTensor> AllocateTensor(std::vector<int64_t> shape, DataType type) {
-  size_t bytes = DataTypeBytes(type);
-  for (const int64_t axis : shape) bytes *= static_cast<size_t>(axis);
-  AnswerTensor tensor = {.shape = std::move(shape), .data = {}};
-  ASSIGN_OR_RETURN(tensor.data, Buffer::Allocate(bytes, "answer"));
-  return tensor;
-}
-
 class LoadedEngine final : public Engine {
  public:
   LoadedEngine(EncoderSpec spec, EncoderWeights weights, EngineInfo info)
@@ -61,38 +54,7 @@ class LoadedEngine final : public Engine {
   const EngineInfo& info() const override { return info_; }
 
   absl::StatusOr<Answer> AllocateAnswer(const Plan& plan) const override {
-    Answer answer;
-    const int64_t tokens = plan.token_offsets.back();
-    if (plan.last_hidden_state) {
-      ASSIGN_OR_RETURN(answer.last_hidden_state,
-                       AllocateTensor({tokens, spec_.hidden_size}, plan.dtype));
-    }
-    for (const int32_t layer : plan.hidden_layers) {
-      ASSIGN_OR_RETURN(answer.hidden_states.emplace_back(),
-                       AllocateTensor({tokens, spec_.hidden_width(layer)}, plan.dtype));
-    }
-    for (size_t i = 0; plan.attentions && i + 1 < plan.token_offsets.size(); ++i) {
-      const int64_t length = plan.token_offsets[i + 1] - plan.token_offsets[i];
-      const auto heads = static_cast<int64_t>(plan.attention_heads.size());
-      const auto rows =
-          plan.query_rows.empty() ? length : static_cast<int64_t>(plan.query_rows.size());
-      for (const int32_t layer : plan.attention_layers) {
-        ASSIGN_OR_RETURN(AnswerTensor map, AllocateTensor({heads, rows, length}, plan.dtype));
-        answer.attentions.push_back({.sequence = static_cast<uint32_t>(plan.first_sequence + i),
-                                     .layer = layer,
-                                     .tensor = std::move(map)});
-      }
-    }
-    for (const PooledOutput& pooled : plan.pooled) {
-      ASSIGN_OR_RETURN(answer.pooled.emplace_back(),
-                       AllocateTensor({plan.pooled_offsets.back(), pooled.dimensions}, plan.dtype));
-    }
-    if (plan.logits) {
-      ASSIGN_OR_RETURN(
-          answer.logits,
-          AllocateTensor({tokens, WidthAfter(spec_.logits, spec_.hidden_size)}, plan.dtype));
-    }
-    return answer;
+    return AllocateTensors(spec_, plan);
   }
 
   absl::StatusOr<std::unique_ptr<Worker>> CreateWorker() const override {

@@ -5,6 +5,7 @@
 #include <grpcpp/support/proto_buffer_reader.h>
 #include <grpcpp/support/slice.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -200,6 +201,11 @@ class WireWriter {
         new std::shared_ptr<const Answer>(answer_));
   }
 
+  void Text(const std::string& bytes) { pending_ += bytes; }
+
+  // Of a message without data by reference.
+  std::string TakeText() { return std::move(pending_); }
+
   grpc::ByteBuffer Take() {
     Flush();
     return grpc::ByteBuffer(slices_.data(), slices_.size());
@@ -223,17 +229,21 @@ class WireWriter {
   std::vector<grpc::Slice> slices_;
 };
 
-// A Tensor in the making: everything but its data, and how long it will be.
+// A Tensor in the making: everything but its data, and how long it will be. One without data is a
+// shape, on the wire as protobuf has it: the field left out.
 struct TensorField {
   TensorField(const AnswerTensor& tensor, DataType type) : data(tensor.data.bytes()) {
     head.set_dtype(ToWire(type));
     head.mutable_shape()->Assign(tensor.shape.begin(), tensor.shape.end());
-    bytes = head.ByteSizeLong() + WireWriter::FieldBytes(v1::Tensor::kDataFieldNumber, data.size());
+    bytes = head.ByteSizeLong();
+    if (data.empty()) return;
+    bytes += WireWriter::FieldBytes(v1::Tensor::kDataFieldNumber, data.size());
   }
 
   void Write(int field, WireWriter& out) const {
     out.Field(field, bytes);
     out.Message(head);
+    if (data.empty()) return;
     out.Field(v1::Tensor::kDataFieldNumber, data.size());
     out.Data(data);
   }
@@ -251,22 +261,106 @@ void WriteWithTensor(int field, const google::protobuf::MessageLite& head, int t
   tensor.Write(tensor_field, out);
 }
 
-// The fields of the response that hold no tensor.
-v1::EncodeResponse ResponseHead(const Plan& plan, const ResponseInfo& info) {
-  v1::EncodeResponse head;
+v1::Timing ToWire(const Plan& plan, const CallTiming& timing) {
+  v1::Timing wire;
+  wire.set_queue_us(static_cast<uint64_t>(absl::ToInt64Microseconds(timing.queue)));
+  wire.set_compute_us(static_cast<uint64_t>(absl::ToInt64Microseconds(timing.compute)));
+  wire.set_batches(static_cast<uint32_t>(timing.batches));
+  wire.set_batch_tokens(static_cast<uint32_t>(timing.batch_tokens));
+  wire.set_layers_run(static_cast<uint32_t>(plan.layers_run + (plan.last_map_only ? 1 : 0)));
+  return wire;
+}
+
+// The whole response; a tensor without data is written as its shape.
+void WriteResponse(const Answer& answer, const Plan& plan, const ResponseInfo& info,
+                   WireWriter& out) {
+  using Response = v1::EncodeResponse;
+  Response head;
   for (const int64_t offset : plan.token_offsets) {
     head.add_token_offsets(static_cast<uint32_t>(offset));
   }
-  v1::Timing& timing = *head.mutable_timing();
-  timing.set_queue_us(static_cast<uint64_t>(absl::ToInt64Microseconds(info.timing.queue)));
-  timing.set_compute_us(static_cast<uint64_t>(absl::ToInt64Microseconds(info.timing.compute)));
-  timing.set_batches(static_cast<uint32_t>(info.timing.batches));
-  timing.set_batch_tokens(static_cast<uint32_t>(info.timing.batch_tokens));
-  timing.set_layers_run(static_cast<uint32_t>(plan.layers_run + (plan.last_map_only ? 1 : 0)));
+  if (info.timing.has_value()) *head.mutable_timing() = ToWire(plan, *info.timing);
   head.set_numerics_id(info.numerics_id);
   head.set_request_id(info.request_id);
-  return head;
+  out.Message(head);
+  if (plan.last_hidden_state) {
+    TensorField(answer.last_hidden_state, plan.dtype)
+        .Write(Response::kLastHiddenStateFieldNumber, out);
+  }
+  for (size_t i = 0; i < plan.hidden_layers.size(); ++i) {
+    v1::LayerTensor layer;
+    layer.set_layer(plan.hidden_layers[i]);
+    WriteWithTensor(Response::kHiddenStatesFieldNumber, layer, v1::LayerTensor::kTensorFieldNumber,
+                    TensorField(answer.hidden_states[i], plan.dtype), out);
+  }
+  v1::AttentionMap map_head;
+  map_head.mutable_heads()->Assign(plan.attention_heads.begin(), plan.attention_heads.end());
+  map_head.mutable_query_rows()->Assign(plan.query_rows.begin(), plan.query_rows.end());
+  for (const AttentionMap& map : answer.attentions) {
+    map_head.set_sequence(map.sequence);
+    map_head.set_layer(map.layer);
+    WriteWithTensor(Response::kAttentionsFieldNumber, map_head,
+                    v1::AttentionMap::kTensorFieldNumber, TensorField(map.tensor, plan.dtype), out);
+  }
+  for (const AnswerTensor& pooled : answer.pooled) {
+    TensorField(pooled, plan.dtype).Write(Response::kPooledFieldNumber, out);
+  }
+  if (plan.logits) TensorField(answer.logits, plan.dtype).Write(Response::kLogitsFieldNumber, out);
 }
+
+// ---- Parts of an answer in the whole ------------------------------------------------------------
+
+size_t PlaceIn(const std::vector<int32_t>& list, int32_t value) {
+  return static_cast<size_t>(std::ranges::find(list, value) - list.begin());
+}
+
+// Lists the stretches of one part.
+class Stretches {
+ public:
+  Stretches(const Plan& whole, const Plan& part) : whole_(whole), part_(part) {}
+
+  // A tensor whose rows are tokens, or pooled vectors: `offsets` says which.
+  void AddRows(size_t tensor, const std::vector<int64_t> Plan::*offsets, const AnswerTensor& rows) {
+    const size_t row_bytes = rows.data.size() / static_cast<size_t>(rows.shape[0]);
+    const auto first_row = static_cast<size_t>(
+        (whole_.*offsets)[whole_.PlaceOf(part_.first_sequence)]);
+    Add(tensor, first_row * row_bytes, rows.data.bytes());
+  }
+
+  // A map of the part's heads and query rows, which follow each other in the whole plan's lists.
+  void AddMap(size_t tensor, const AttentionMap& map) {
+    const auto heads = static_cast<size_t>(map.tensor.shape[0]);
+    const auto rows = static_cast<size_t>(map.tensor.shape[1]);
+    const auto columns = static_cast<size_t>(map.tensor.shape[2]);
+    const size_t row_bytes = columns * DataTypeBytes(part_.dtype);
+    const size_t whole_rows = whole_.query_rows.empty() ? columns : whole_.query_rows.size();
+    const size_t first_head = PlaceIn(whole_.attention_heads, part_.attention_heads[0]);
+    size_t first_row = 0;
+    if (!part_.query_rows.empty()) {
+      first_row = whole_.query_rows.empty() ? static_cast<size_t>(part_.query_rows[0])
+                                            : PlaceIn(whole_.query_rows, part_.query_rows[0]);
+    }
+    const auto offset_of = [&](size_t head) {
+      return ((first_head + head) * whole_rows + first_row) * row_bytes;
+    };
+    if (rows == whole_rows) return Add(tensor, offset_of(0), map.tensor.data.bytes());
+    for (size_t head = 0; head < heads; ++head) {
+      Add(tensor, offset_of(head),
+          map.tensor.data.bytes().subspan(head * rows * row_bytes, rows * row_bytes));
+    }
+  }
+
+  std::vector<Stretch> Take() { return std::move(stretches_); }
+
+ private:
+  void Add(size_t tensor, size_t offset, std::span<const std::byte> data) {
+    stretches_.push_back({static_cast<uint32_t>(tensor), offset, data});
+  }
+
+  const Plan& whole_;
+  const Plan& part_;
+  std::vector<Stretch> stretches_;
+};
 
 }  // namespace
 
@@ -314,32 +408,8 @@ std::optional<Refusal> DecodeEncodeRequest(const grpc::ByteBuffer& bytes,
 
 grpc::ByteBuffer EncodeResponseBytes(std::shared_ptr<const Answer> answer, const Plan& plan,
                                      const ResponseInfo& info) {
-  using Response = v1::EncodeResponse;
   WireWriter out(answer);
-  out.Message(ResponseHead(plan, info));
-  if (plan.last_hidden_state) {
-    TensorField(answer->last_hidden_state, plan.dtype)
-        .Write(Response::kLastHiddenStateFieldNumber, out);
-  }
-  for (size_t i = 0; i < plan.hidden_layers.size(); ++i) {
-    v1::LayerTensor head;
-    head.set_layer(plan.hidden_layers[i]);
-    WriteWithTensor(Response::kHiddenStatesFieldNumber, head, v1::LayerTensor::kTensorFieldNumber,
-                    TensorField(answer->hidden_states[i], plan.dtype), out);
-  }
-  v1::AttentionMap map_head;
-  map_head.mutable_heads()->Assign(plan.attention_heads.begin(), plan.attention_heads.end());
-  map_head.mutable_query_rows()->Assign(plan.query_rows.begin(), plan.query_rows.end());
-  for (const AttentionMap& map : answer->attentions) {
-    map_head.set_sequence(map.sequence);
-    map_head.set_layer(map.layer);
-    WriteWithTensor(Response::kAttentionsFieldNumber, map_head,
-                    v1::AttentionMap::kTensorFieldNumber, TensorField(map.tensor, plan.dtype), out);
-  }
-  for (const AnswerTensor& pooled : answer->pooled) {
-    TensorField(pooled, plan.dtype).Write(Response::kPooledFieldNumber, out);
-  }
-  if (plan.logits) TensorField(answer->logits, plan.dtype).Write(Response::kLogitsFieldNumber, out);
+  WriteResponse(*answer, plan, info, out);
   return out.Take();
 }
 
@@ -358,6 +428,63 @@ int64_t FramingBytes(const Plan& plan, size_t ids_bytes) {
       2 + static_cast<int64_t>(plan.hidden_layers.size() + plan.pooled.size()) + maps;
   return kHeadBytes + static_cast<int64_t>(ids_bytes) + kNumberBytes * (sequences + 1) +
          kTensorBytes * tensors + kNumberBytes * map_numbers * maps;
+}
+
+grpc::ByteBuffer EncodeHeadBytes(const Answer& shapes, const Plan& plan, const ResponseInfo& info) {
+  WireWriter response(nullptr);
+  WriteResponse(shapes, plan, info, response);
+  const std::string bytes = response.TakeText();
+  WireWriter out(nullptr);
+  out.Field(v1::EncodeChunk::kHeadFieldNumber, bytes.size());
+  out.Text(bytes);
+  return out.Take();
+}
+
+std::vector<Stretch> StretchesOf(const Plan& whole, const Plan& part, const Answer& answer) {
+  const size_t sequences = whole.token_offsets.size() - 1;
+  const size_t first_hidden = whole.last_hidden_state ? 1 : 0;
+  const size_t first_map = first_hidden + whole.hidden_layers.size();
+  const size_t first_pooled =
+      first_map + (whole.attentions ? sequences * whole.attention_layers.size() : 0);
+  const size_t logits = first_pooled + whole.pooled.size();
+
+  Stretches found(whole, part);
+  if (part.last_hidden_state) found.AddRows(0, &Plan::token_offsets, answer.last_hidden_state);
+  for (size_t i = 0; i < part.hidden_layers.size(); ++i) {
+    found.AddRows(first_hidden + PlaceIn(whole.hidden_layers, part.hidden_layers[i]),
+                  &Plan::token_offsets, answer.hidden_states[i]);
+  }
+  for (const AttentionMap& map : answer.attentions) {
+    found.AddMap(first_map + whole.PlaceOf(map.sequence) * whole.attention_layers.size() +
+                     PlaceIn(whole.attention_layers, map.layer),
+                 map);
+  }
+  for (size_t i = 0; i < part.pooled.size(); ++i) {
+    found.AddRows(first_pooled + part.pooled[i].index, &Plan::pooled_offsets, answer.pooled[i]);
+  }
+  if (part.logits) found.AddRows(logits, &Plan::token_offsets, answer.logits);
+  return found.Take();
+}
+
+grpc::ByteBuffer EncodePieceBytes(std::shared_ptr<const Answer> answer, const Stretch& piece) {
+  v1::Piece head;
+  head.set_tensor(piece.tensor);
+  head.set_offset(piece.offset);
+  constexpr int kData = v1::Piece::kDataFieldNumber;
+  WireWriter out(std::move(answer));
+  out.Field(v1::EncodeChunk::kPieceFieldNumber,
+            head.ByteSizeLong() + WireWriter::FieldBytes(kData, piece.data.size()));
+  out.Message(head);
+  out.Field(kData, piece.data.size());
+  out.Data(piece.data);
+  return out.Take();
+}
+
+grpc::ByteBuffer EncodeTimingBytes(const Plan& plan, const CallTiming& timing) {
+  v1::EncodeChunk chunk;
+  *chunk.mutable_timing() = ToWire(plan, timing);
+  const grpc::Slice bytes(chunk.SerializeAsString());
+  return grpc::ByteBuffer(&bytes, 1);
 }
 
 v1::Pooling ToWire(Pooling pooling) {

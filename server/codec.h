@@ -11,6 +11,7 @@
 
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -57,7 +58,7 @@ std::optional<Refusal> DecodeEncodeRequest(const grpc::ByteBuffer& bytes,
 
 // What an EncodeResponse says besides the answer's tensors.
 struct ResponseInfo {
-  CallTiming timing;
+  std::optional<CallTiming> timing = {};
   std::string numerics_id;
   std::string request_id;
 };
@@ -70,6 +71,27 @@ grpc::ByteBuffer EncodeResponseBytes(std::shared_ptr<const Answer> answer, const
 // The most bytes that EncodeResponseBytes adds to the tensors of an answer to this plan.
 // `ids_bytes`: of numerics_id and request_id.
 int64_t FramingBytes(const Plan& plan, size_t ids_bytes);
+
+// ---- The messages of a stream: EncodeChunk --------------------------------------------------------
+
+// The head; of `shapes` the tensors' shapes alone are read. At most FramingBytes.
+grpc::ByteBuffer EncodeHeadBytes(const Answer& shapes, const Plan& plan, const ResponseInfo& info);
+
+// A stretch of one tensor of the whole answer.
+struct Stretch {
+  uint32_t tensor = 0;  // as Piece.tensor
+  uint64_t offset = 0;  // bytes
+  std::span<const std::byte> data;
+};
+
+// Where the tensors of the answer to `part`, a plan of some of the sequences or blocks or of a piece
+// of a map of `whole` (engine/parts.h), lie in the whole answer; by tensor and offset.
+std::vector<Stretch> StretchesOf(const Plan& whole, const Plan& part, const Answer& answer);
+
+// A piece; the slices keep `answer`, which owns the stretch's data, alive.
+grpc::ByteBuffer EncodePieceBytes(std::shared_ptr<const Answer> answer, const Stretch& piece);
+
+grpc::ByteBuffer EncodeTimingBytes(const Plan& plan, const CallTiming& timing);
 
 v1::Pooling ToWire(Pooling pooling);
 

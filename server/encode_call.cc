@@ -123,6 +123,7 @@ std::optional<Refusal> EncodeCall::Check() {
           ? kDefaultResponseBytes
           : static_cast<int64_t>(std::min<uint64_t>(message.max_response_bytes(),
                                                     std::numeric_limits<int64_t>::max()));
+  max_response_bytes_ = std::min(asked, ceiling);
 
   Violations violations = std::move(decoded_.faults);
   if (!message.request_id().empty() && message.request_id() != request_id_) {
@@ -138,7 +139,7 @@ std::optional<Refusal> EncodeCall::Check() {
   RequestLimits limits = {.max_sequence_tokens = service_.served.max_sequence_tokens,
                           .max_request_sequences = service_.options.limits.max_request_sequences,
                           .max_request_tokens = service_.options.limits.max_request_tokens};
-  LimitAnswer(std::min(asked, ceiling), limits);
+  LimitAnswer(limits);
   auto checked = Validate(service_.served.engine->spec(), limits, decoded_.request);
   if (auto* found = std::get_if<Violations>(&checked)) {
     violations.total += found->total;
@@ -219,7 +220,7 @@ absl::Status EncodeCall::DeadlineError() {
   return absl::DeadlineExceededError("the deadline passed before the call was answered");
 }
 
-ResponseInfo EncodeCall::InfoOfResponse(const CallTiming& timing) const {
+ResponseInfo EncodeCall::InfoOfResponse(std::optional<CallTiming> timing) const {
   return {.timing = timing,
           .numerics_id = service_.served.engine->info().numerics_id,
           .request_id = request_id_};

@@ -48,9 +48,8 @@ class EncodeCall : public std::enable_shared_from_this<EncodeCall> {
  protected:
   // ---- What a method adds ----
 
-  // What Validate is to hold the answer's size against. `asked_bytes`: what the caller can receive,
-  // no more than the server allows.
-  virtual void LimitAnswer(int64_t asked_bytes, RequestLimits& limits) const = 0;
+  // Sets what Validate is to hold the answer's size against.
+  virtual void LimitAnswer(RequestLimits& limits) const = 0;
   // Sets what the answer to the plan takes of the memory budget at most.
   virtual std::optional<Refusal> PrepareAnswer(int64_t& answer_bytes) = 0;
   // Submits the work. Nothing: the batcher has it, and the call may have ended by now.
@@ -79,13 +78,15 @@ class EncodeCall : public std::enable_shared_from_this<EncodeCall> {
   // The end of a call whose answer is complete; `record` has what the answer is.
   void Succeed(CallRecord record);
   void Refuse(Refusal refusal, std::optional<CallTiming> timing);
+  // The largest message that the caller can receive, no more than the server allows.
+  int64_t max_response_bytes() const { return max_response_bytes_; }
   // Succeed or Refuse has been called; the answer may still be on its way.
   bool ended() const { return ended_.load(std::memory_order_acquire); }
   // Drops the connection's stream, whatever state it is in. From callbacks of gRPC's only.
   void Cut();
 
   absl::Duration Elapsed() const { return service_.clock.Now() - arrival_; }
-  ResponseInfo InfoOfResponse(const CallTiming& timing) const;
+  ResponseInfo InfoOfResponse(std::optional<CallTiming> timing) const;
   static absl::Status DeadlineError();
   // Which of the two it is when gRPC says that the caller is gone.
   absl::Status GoneError() const;
@@ -112,6 +113,7 @@ class EncodeCall : public std::enable_shared_from_this<EncodeCall> {
   absl::Time deadline_;               // by the service's clock
   std::shared_ptr<EncodeCall> self_;  // until Done
   bool has_slot_ = false;
+  int64_t max_response_bytes_ = 0;
   int64_t held_bytes_ = 0;  // of the memory budget
   std::atomic<bool> admitted_ = false;
   std::atomic<bool> ended_ = false;

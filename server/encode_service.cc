@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "engine/validation.h"
 #include "server/encode_call.h"
+#include "server/encode_chunked.h"
 #include "server/encode_whole.h"
 
 namespace encoderd {
@@ -96,6 +97,11 @@ grpc::ServerUnaryReactor* EncodeService::Encode(grpc::CallbackServerContext* con
                                                 const grpc::ByteBuffer* request,
                                                 grpc::ByteBuffer* response) {
   return StartEncode(context_, context, request, response);
+}
+
+grpc::ServerWriteReactor<grpc::ByteBuffer>* EncodeService::EncodeChunked(
+    grpc::CallbackServerContext* context, const grpc::ByteBuffer* request) {
+  return StartEncodeChunked(context_, context, request);
 }
 
 grpc::ServerUnaryReactor* EncodeService::GetModel(grpc::CallbackServerContext* context,

@@ -1,8 +1,8 @@
 // encode_service.h — encoderd.v1.EncoderService: calls in, answers out.
 //
-// Role:    between gRPC and the batcher. Encode is registered as a raw method, so that malformed
+// Role:    between gRPC and the batcher. Methods are registered as raw ones, so that malformed
 //          bytes are ours to refuse and count, and so that answers go out without a copy. The life
-//          of one Encode call is in encode_call.cc.
+//          of a call is in encode_call.cc, encode_whole.cc and encode_chunked.cc.
 // Threads: handlers run on gRPC's threads and never wait; Serve and Drain are called by the server.
 #pragma once
 
@@ -69,7 +69,8 @@ struct EncodeContext {
 
 class EncodeService final
     : public v1::EncoderService::WithRawCallbackMethod_Encode<
-          v1::EncoderService::WithRawCallbackMethod_GetModel<v1::EncoderService::Service>> {
+          v1::EncoderService::WithRawCallbackMethod_EncodeChunked<
+              v1::EncoderService::WithRawCallbackMethod_GetModel<v1::EncoderService::Service>>> {
  public:
   EncodeService(const EncodeOptions& options, Clock& clock, Metrics& metrics)
       : context_(options, clock, metrics) {}
@@ -93,6 +94,8 @@ class EncodeService final
   grpc::ServerUnaryReactor* Encode(grpc::CallbackServerContext* context,
                                    const grpc::ByteBuffer* request,
                                    grpc::ByteBuffer* response) override;
+  grpc::ServerWriteReactor<grpc::ByteBuffer>* EncodeChunked(
+      grpc::CallbackServerContext* context, const grpc::ByteBuffer* request) override;
   grpc::ServerUnaryReactor* GetModel(grpc::CallbackServerContext* context,
                                      const grpc::ByteBuffer* request,
                                      grpc::ByteBuffer* response) override;

@@ -48,9 +48,9 @@ class WholeCall final : public EncodeCall, public EngineCall, public grpc::Serve
   void OnDone() override { Done(); }
 
  private:
-  void LimitAnswer(int64_t asked_bytes, RequestLimits& limits) const override {
+  void LimitAnswer(RequestLimits& limits) const override {
     const size_t ids_bytes = request_id_.size() + service_.served.engine->info().numerics_id.size();
-    limits.max_response_bytes = asked_bytes;
+    limits.max_response_bytes = max_response_bytes();
     limits.framing_bytes = [ids_bytes](const Plan& plan) { return FramingBytes(plan, ids_bytes); };
   }
 

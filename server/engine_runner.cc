@@ -97,8 +97,9 @@ absl::Status EngineRunner::Run(std::span<Slot> slots, absl::FunctionRef<bool()> 
     auto& call = static_cast<EngineCall&>(*slot.call);
     items_.push_back({.request = &call.request(),
                       .plan = &call.plan(),
-                      .sequence = slot.sequence,
-                      .answer = &call.answer()});
+                      .sequence = call.plan().first_sequence + slot.sequence,
+                      .answer = &call.answer(),
+                      .hidden = call.hidden()});
   }
   RETURN_IF_ERROR(worker_->Run(items_, abandoned));
   for (size_t i = 0; i < slots.size(); ++i) {

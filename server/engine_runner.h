@@ -24,6 +24,8 @@ class EngineCall : public Call {
   virtual const Request& request() const = 0;
   virtual const Plan& plan() const = 0;
   virtual Answer& answer() = 0;
+  // BatchItem::hidden. Asked once in every run of the call's sequences.
+  virtual std::span<float> hidden() { return {}; }
 };
 
 // What the sequences of a plan cost.

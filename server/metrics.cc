@@ -30,7 +30,10 @@ using prometheus::MetricFamily;
 using prometheus::MetricType;
 using prometheus::Registry;
 
-constexpr std::array kMethods = {"Encode", "GetModel", "other"};  // by Method
+constexpr std::array kMethods = {"Encode", "EncodeChunked", "GetModel", "other"};  // by Method
+
+// Those whose calls wait for a worker.
+constexpr std::array kQueued = {Method::kEncode, Method::kEncodeChunked};
 
 constexpr std::array kCodes = {
     "OK",        "CANCELLED",      "UNKNOWN",           "INVALID_ARGUMENT",   "DEADLINE_EXCEEDED",
@@ -200,8 +203,9 @@ struct Metrics::State {
 
   std::array<std::array<Counter*, kCodes.size()>, kMethods.size()> calls;  // [method][code]
   std::array<Histogram*, kMethods.size()> whole_seconds;
-  Histogram* queue_seconds = nullptr;
-  Histogram* compute_seconds = nullptr;
+  // Null for methods that never queue.
+  std::array<Histogram*, kMethods.size()> queue_seconds = {};
+  std::array<Histogram*, kMethods.size()> compute_seconds = {};
   std::map<std::string_view, Counter*> refusals;
 
   Counter& without_deadline =
@@ -262,10 +266,13 @@ Metrics::State::State(const std::string& version, const std::string& build_id) {
     whole_seconds[method] =
         &seconds_family.Add({{"method", kMethods[method]}, {"phase", "whole"}}, SecondsBuckets());
   }
-  const char* encode = kMethods[static_cast<size_t>(Method::kEncode)];  // all others never queue
-  queue_seconds = &seconds_family.Add({{"method", encode}, {"phase", "queue"}}, SecondsBuckets());
-  compute_seconds =
-      &seconds_family.Add({{"method", encode}, {"phase", "compute"}}, SecondsBuckets());
+  for (const Method queued : kQueued) {
+    const auto method = static_cast<size_t>(queued);
+    queue_seconds[method] =
+        &seconds_family.Add({{"method", kMethods[method]}, {"phase", "queue"}}, SecondsBuckets());
+    compute_seconds[method] =
+        &seconds_family.Add({{"method", kMethods[method]}, {"phase", "compute"}}, SecondsBuckets());
+  }
 
   auto& refusals_family = prometheus::BuildCounter()
                               .Name("encoderd_refusals_total")
@@ -307,9 +314,9 @@ void Metrics::CallEnded(const CallRecord& call) {
   if (call.without_deadline) state_->without_deadline.Increment();
 
   if (call.timing) {
-    state_->queue_seconds->Observe(absl::ToDoubleSeconds(call.timing->queue));
+    state_->queue_seconds[method]->Observe(absl::ToDoubleSeconds(call.timing->queue));
     if (call.timing->batches > 0) {
-      state_->compute_seconds->Observe(absl::ToDoubleSeconds(call.timing->compute));
+      state_->compute_seconds[method]->Observe(absl::ToDoubleSeconds(call.timing->compute));
     }
   }
   if (call.code == 0) {

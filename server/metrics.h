@@ -25,7 +25,7 @@
 namespace encoderd {
 
 // kOther: a method that the server does not have.
-enum class Method { kEncode, kGetModel, kOther };
+enum class Method { kEncode, kEncodeChunked, kGetModel, kOther };
 
 // Why calls are refused or fail, as ErrorInfo.reason has it: those of engine/validation.h, then
 // those of the server itself. The label `reason` of encoderd_refusals_total.

@@ -27,7 +27,8 @@ class UnknownMethods final : public grpc::CallbackGenericService {
     metrics_.CallStarted();
     const Refusal refusal = {
         .status = absl::UnimplementedError(
-            "no such method; expected one of encoderd.v1.EncoderService: Encode, GetModel"),
+            "no such method; expected one of encoderd.v1.EncoderService: Encode, EncodeChunked, "
+            "GetModel"),
         .reason = "UNKNOWN_METHOD"};
     metrics_.CallEnded({.method = Method::kOther,
                         .code = static_cast<int>(refusal.status.code()),

@@ -38,6 +38,8 @@ absl::Status TooLate() {
   return absl::DeadlineExceededError("the deadline passed while the call ran");
 }
 
+absl::Status ShuttingDown() { return absl::UnavailableError("the server is shutting down"); }
+
 class ThreadedBatcher : public Batcher {
  public:
   ThreadedBatcher(const BatcherOptions& options, Clock& clock, BatchObserver& observer)
@@ -85,6 +87,7 @@ class ThreadedBatcher : public Batcher {
 
 absl::Status ThreadedBatcher::Submit(std::shared_ptr<Call> call) {
   MutexLock lock(mutex_);
+  if (stopping_) return ShuttingDown();
   if (absl::Status status = scheduler_.Submit(std::move(call), clock_.Now()); !status.ok()) {
     return status;
   }
@@ -247,8 +250,7 @@ void ThreadedBatcher::Stop() {
     MutexLock lock(mutex_);
     scheduler_.Drain();
     stopping_ = true;
-    endings =
-        scheduler_.EndAll(absl::UnavailableError("the server is shutting down"), clock_.Now());
+    endings = scheduler_.EndAll(ShuttingDown(), clock_.Now());
     work_.NotifyAll();
   }
   Tell(std::move(endings));

@@ -96,7 +96,7 @@ struct BatcherOptions {
 // Threads:    every method may be called from any thread; Drain and Stop not from Finish or Run.
 // Invariants: 1. every accepted call gets Finish exactly once;
 //             2. the queue never holds more than max_queue_requests calls or max_queue_tokens
-//                tokens;
+//                tokens, and the continuations of calls that it has accepted;
 //             3. a sequence of a call that has finished never enters a batch.
 // Bound:      long: longer than max_batch_tokens, and therefore alone in its batch; short: every
 //             other. Each batch takes the oldest short or the oldest long sequence of the line that
@@ -128,16 +128,18 @@ class Batcher {
   //   kResourceExhausted  a queue limit (reason.h: QUEUE_FULL), or a deadline that only a shorter
   //                       queue could meet (DEADLINE_UNREACHABLE); the message says which, the
   //                       limit and what was found
+  // A continuation (call.h) is refused only when the deadline has passed or after Stop.
   // REQUIRES: a call is submitted once.
   virtual absl::Status Submit(std::shared_ptr<Call> call) = 0;
 
   // Ends an accepted call with `status` (not OK) before this returns, and takes its waiting
   // sequences out of the queue; running ones are ignored, and stop where nobody else waits for their
-  // batch. For callers who went and for alarms of deadlines. False: the call is not here (never accepted, or finished already).
+  // batch. For callers who went and for alarms of deadlines. False: the call is not here (never
+  // accepted, or finished already).
   virtual bool Cancel(const Call& call, absl::Status status) = 0;
 
   // Refuses new calls from now on and waits until every accepted one has finished, at most
-  // `timeout`. True: none is left. The others stay queued until Stop.
+  // `timeout`. True: none is left; continuations may still come. The others stay queued until Stop.
   virtual bool Drain(absl::Duration timeout) = 0;
 
   // Refuses new calls, ends every unfinished one with kUnavailable, waits for running batches and

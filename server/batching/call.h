@@ -30,6 +30,12 @@ struct CallInfo {
   Priority priority = Priority::kInteractive;
   absl::Time arrival;                            // by the batcher's clock, as is `deadline`
   absl::Time deadline = absl::InfiniteFuture();  // nobody waits for the answer from then on
+
+  // A call whose answer is produced in steps is a call for each step, submitted when the one before
+  // it has ended. The first says what all of them are, so that it is refused if that cannot be done
+  // in time; the others are continuations, which the queue's limits and a drain do not refuse.
+  std::vector<SequenceInfo> all_steps;  // empty: `sequences`
+  bool continuation = false;
 };
 
 struct CallTiming {

@@ -42,11 +42,18 @@ absl::Status Scheduler::Submit(std::shared_ptr<Call> call, absl::Time now) {
   if (std::ranges::any_of(info.sequences, [](const SequenceInfo& s) { return s.tokens < 1; })) {
     return absl::InvalidArgumentError("a sequence has no tokens");
   }
-  if (draining_) return absl::UnavailableError("the server is shutting down");
+  if (draining_ && !info.continuation) {
+    return absl::UnavailableError("the server is shutting down");
+  }
   const absl::Duration left = info.deadline - now;
   if (left <= absl::ZeroDuration()) {
     return absl::DeadlineExceededError(
         absl::StrCat("the deadline passed ", absl::FormatDuration(-left), " before the call"));
+  }
+
+  if (info.continuation) {
+    Accept(std::move(call), /*probe=*/false);
+    return absl::OkStatus();
   }
 
   const absl::Duration wait = PredictedWait(info.priority, now);
@@ -69,9 +76,13 @@ absl::Status Scheduler::Submit(std::shared_ptr<Call> call, absl::Time now) {
                       "DEADLINE_UNREACHABLE");
   }
 
-  calls_[call.get()] = {.call = call, .sequences_left = info.sequences.size()};
-  queue_.Add(std::move(call), probe);
+  Accept(std::move(call), probe);
   return absl::OkStatus();
+}
+
+void Scheduler::Accept(std::shared_ptr<Call> call, bool probe) {
+  calls_[call.get()] = {.call = call, .sequences_left = call->info().sequences.size()};
+  queue_.Add(std::move(call), probe);
 }
 
 bool Scheduler::MayProbe(absl::Time now) const {
@@ -112,7 +123,7 @@ absl::Duration Scheduler::PredictedWait(Priority priority, absl::Time now) const
 
 absl::Duration Scheduler::LeastTimeOf(const CallInfo& info) const {
   absl::Duration whole, longest;
-  for (const SequenceInfo& sequence : info.sequences) {
+  for (const SequenceInfo& sequence : info.all_steps.empty() ? info.sequences : info.all_steps) {
     whole += model_.BaseShare(sequence, options_.max_batch_tokens);
     longest = std::max(longest, model_.Base(WorkOf(sequence)));
   }

@@ -90,6 +90,7 @@ class Scheduler {
     absl::Duration busy;  // of batches that have ended
   };
 
+  void Accept(std::shared_ptr<Call> call, bool probe);
   absl::Status CheckRoom(const CallInfo& info, absl::Duration wait) const;
   // How long the next call of this priority would wait for a worker.
   absl::Duration PredictedWait(Priority priority, absl::Time now) const;

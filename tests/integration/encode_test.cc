@@ -424,7 +424,7 @@ TEST(WireTest, AnIdThatDoesNotFitIsNotCutOff) {
 TEST(WireTest, UnknownMethodsAreRefusedAndCounted) {
   TestServer server;
   EXPECT_THAT(CallRaw(server, "/encoderd.v1.EncoderService/Decode", ""),
-              Refused(grpc::StatusCode::UNIMPLEMENTED, "UNKNOWN_METHOD", "Encode, GetModel"));
+              Refused(grpc::StatusCode::UNIMPLEMENTED, "UNKNOWN_METHOD", "EncodeChunked"));
   EXPECT_THAT(CallRaw(server, "/no.such.Service/Method", ""),
               Refused(grpc::StatusCode::UNIMPLEMENTED, "UNKNOWN_METHOD", ""));
   EXPECT_EQ(server.Metric("encoderd_calls_total{code=\"UNIMPLEMENTED\",method=\"other\"}"), 2);

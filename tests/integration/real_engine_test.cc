@@ -10,12 +10,15 @@
 #include <array>
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <random>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "deploy/client/chunks.h"
 #include "encoderd/v1/encoder.grpc.pb.h"
 #include "server/metrics.h"
 #include "server/options.h"
@@ -30,12 +33,13 @@ namespace {
 // A server of the model in `folder` with two workers.
 class RealServer {
  public:
-  explicit RealServer(const std::string& folder) {
+  explicit RealServer(const std::string& folder, int64_t max_response_bytes = 64 << 20) {
     auto metrics = Metrics::Start("", Version(), "test");
     CHECK(metrics.ok()) << metrics.status();
     metrics_ = *std::move(metrics);
     Options options = TestOptions();
     options.model_dir = folder;
+    options.max_response_bytes = max_response_bytes;
     options.workers = 2;
     auto server = Server::Listen(options, *metrics_);
     CHECK(server.ok()) << server.status();
@@ -53,6 +57,30 @@ class RealServer {
     const grpc::Status status = encoder_->Encode(&context, request, &response);
     EXPECT_TRUE(status.ok()) << status.error_message();
     return response;
+  }
+
+  // The same through EncodeChunked; nothing when not even one block's outputs fit.
+  std::optional<v1::EncodeResponse> EncodeChunked(const v1::EncodeRequest& request) {
+    grpc::ClientContext context;
+    const auto reader = encoder_->EncodeChunked(&context, request);
+    client::ChunkAssembler assembler(1 << 30);
+    for (v1::EncodeChunk chunk; reader->Read(&chunk);) {
+      const absl::Status added = assembler.Add(std::move(chunk));
+      EXPECT_TRUE(added.ok()) << added;
+    }
+    const grpc::Status status = reader->Finish();
+    if (ReasonOf(status) == "ANSWER_TOO_LARGE") return std::nullopt;
+    EXPECT_TRUE(status.ok()) << status.error_message();
+    auto answer = assembler.Take();
+    EXPECT_TRUE(answer.ok()) << answer.status();
+    return answer.ok() ? std::optional(*std::move(answer)) : std::nullopt;
+  }
+
+  v1::GetModelResponse Model() {
+    grpc::ClientContext context;
+    v1::GetModelResponse model;
+    EXPECT_TRUE(encoder_->GetModel(&context, {}, &model).ok());
+    return model;
   }
 
  private:
@@ -141,6 +169,57 @@ TEST(RealEngineTest, ConcurrentMixedCallsGetTheBitsOfTheEngineAlone) {
   for (size_t i = 0; i < 4; ++i) clients.emplace_back(client, i);
   for (std::thread& thread : clients) thread.join();
 }
+
+// ---- Streams --------------------------------------------------------------------------------------
+
+// Everything that the model gives.
+v1::OutputSpec EveryOutput(const v1::GetModelResponse& model) {
+  v1::OutputSpec outputs;
+  outputs.set_last_hidden_state(true);
+  outputs.set_all_hidden_states(true);
+  outputs.mutable_attentions();
+  outputs.add_pooled()->set_kind(v1::POOLING_MEAN);
+  outputs.add_pooled()->set_layer(1);
+  for (const std::string& output : model.outputs()) {
+    if (output == "logits") outputs.set_logits(true);
+    if (output == "pooler") outputs.add_pooled()->set_kind(v1::POOLING_POOLER);
+  }
+  return outputs;
+}
+
+class StreamTest : public ::testing::TestWithParam<const char*> {};
+
+// Passes that are cut between blocks, and maps that are cut between heads and rows, as small as the
+// server's limit makes them.
+TEST_P(StreamTest, GivesTheBitsOfEncodeHoweverItIsCut) {
+  const Golden golden = ReadGolden(GetParam());
+  RealServer whole(golden.folder + "/model");
+  v1::EncodeRequest request;
+  *request.mutable_outputs() = EveryOutput(whole.Model());
+  request.set_max_response_bytes(64 << 20);
+  request.set_request_id("the same");
+  for (const auto& golden_case : golden.cases) {
+    for (const Sequence& sequence : golden_case->request.sequences) {
+      if (request.sequences_size() < 8) *request.add_sequences() = ToProto(sequence);
+    }
+  }
+  v1::EncodeResponse expected = whole.Encode(request);
+  expected.clear_timing();
+  int answered = 0;
+  for (int64_t limit = 2000; limit < 1'000'000; limit = limit * 3 / 2) {
+    RealServer server(golden.folder + "/model", limit);
+    auto got = server.EncodeChunked(request);
+    if (!got.has_value()) continue;
+    ++answered;
+    got->clear_timing();
+    ASSERT_TRUE(got->SerializeAsString() == expected.SerializeAsString()) << limit;
+  }
+  EXPECT_GE(answered, 5);
+}
+
+INSTANTIATE_TEST_SUITE_P(Family, StreamTest,
+                         ::testing::Values("bert", "fused_qkv_stack", "shared_projection",
+                                           "token_encoder", "torch_pre_gelu_final_norm"));
 
 // ---- The bundled model ------------------------------------------------------------------------
 

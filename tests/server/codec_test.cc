@@ -372,10 +372,10 @@ Encoded EncodeEverything(DataType type, const std::vector<int32_t>& ids) {
   auto checked = Validate(engine.spec(), {}, request);
   EXPECT_TRUE(std::holds_alternative<Plan>(checked));
   Encoded encoded = {.plan = std::get<Plan>(checked),
-                     .info = {.timing = {.queue = absl::Microseconds(5),
-                                         .compute = absl::Milliseconds(7),
-                                         .batches = 2,
-                                         .batch_tokens = 300},
+                     .info = {.timing = CallTiming{.queue = absl::Microseconds(5),
+                                                   .compute = absl::Milliseconds(7),
+                                                   .batches = 2,
+                                                   .batch_tokens = 300},
                               .numerics_id = "bits",
                               .request_id = "id-1"}};
   auto answer = engine.AllocateAnswer(encoded.plan);

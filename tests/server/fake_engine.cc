@@ -3,7 +3,8 @@
 #include <new>
 #include <utility>
 
-#include "engine/status_macros.h"
+#include "absl/log/check.h"
+#include "engine/answer.h"
 #include "engine/tensor/convert.h"
 
 namespace encoderd {
@@ -33,14 +34,6 @@ void Latch::AwaitWaiting(int count) {
 }
 
 namespace {
-
-absl::StatusOr<AnswerTensor> Allocate(std::vector<int64_t> shape, DataType type) {
-  size_t bytes = DataTypeBytes(type);
-  for (const int64_t axis : shape) bytes *= static_cast<size_t>(axis);
-  AnswerTensor tensor = {.shape = std::move(shape)};
-  ASSIGN_OR_RETURN(tensor.data, Buffer::Allocate(bytes, "the fake answer"));
-  return tensor;
-}
 
 // Fills rows [begin, end) of a tensor whose last axis has `columns` values.
 template <typename Value>
@@ -79,9 +72,16 @@ void FillAnswer(const EncoderSpec& spec, const BatchItem& item) {
   }
   for (size_t i = 0; i < plan.attention_layers.size(); ++i) {
     const AttentionMap& map = answer.attentions[place * plan.attention_layers.size() + i];
-    const int64_t rows = map.tensor.shape[0] * map.tensor.shape[1];
-    Fill(map.tensor, plan.dtype, 0, rows, map.tensor.shape[2],
-         [&](int64_t, int64_t) { return 1.0f / static_cast<float>(end - begin); });
+    const int64_t rows = map.tensor.shape[1];
+    Fill(map.tensor, plan.dtype, 0, map.tensor.shape[0] * rows, map.tensor.shape[2],
+         [&](int64_t row, int64_t column) {
+           const auto head = plan.attention_heads[static_cast<size_t>(row / rows)];
+           const auto query = plan.query_rows.empty()
+                                  ? row % rows
+                                  : plan.query_rows[static_cast<size_t>(row % rows)];
+           return FakeEngine::Value(id(query), query, column) +
+                  static_cast<float>(1000 * map.layer + 10000 * head);
+         });
   }
   for (size_t i = 0; i < plan.pooled.size(); ++i) {
     Fill(answer.pooled[i], plan.dtype, plan.pooled_offsets[place], plan.pooled_offsets[place + 1],
@@ -103,6 +103,7 @@ class FakeWorker : public Worker {
     }
     for (BatchItem& item : items) {
       ++engine_.sequences_run_;
+      CHECK(KeepHidden(item)) << "a part that does not start where the one before it ended";
       if (engine_.broken_ || FirstId(item) == FakeEngine::kNonFinite) {
         item.status = absl::InternalError("last_hidden_state has a NaN");
       } else {
@@ -113,6 +114,16 @@ class FakeWorker : public Worker {
   }
 
  private:
+  // The hidden rows of a part say how many blocks have run.
+  static bool KeepHidden(const BatchItem& item) {
+    const Plan& plan = *item.plan;
+    if (plan.first_block > 0 && item.hidden[0] != static_cast<float>(plan.first_block)) {
+      return false;
+    }
+    if (plan.keeps_hidden) item.hidden[0] = static_cast<float>(plan.layers_run);
+    return true;
+  }
+
   static int32_t FirstId(const BatchItem& item) {
     const auto ids = item.request->sequences[item.sequence].input_ids;
     return ids.empty() ? -1 : ids[0];
@@ -149,35 +160,7 @@ absl::StatusOr<Answer> FakeEngine::AllocateAnswer(const Plan& plan) const {
   allocation_latch_.Pass();
   if (memory_ == Memory::kThrows) throw std::bad_alloc();
   if (memory_ == Memory::kExhausted) return absl::ResourceExhaustedError("no memory for it");
-  Answer answer;
-  const int64_t tokens = plan.token_offsets.back();
-  if (plan.last_hidden_state) {
-    ASSIGN_OR_RETURN(answer.last_hidden_state, Allocate({tokens, spec_.hidden_size}, plan.dtype));
-  }
-  for (const int32_t layer : plan.hidden_layers) {
-    ASSIGN_OR_RETURN(AnswerTensor tensor,
-                     Allocate({tokens, spec_.hidden_width(layer)}, plan.dtype));
-    answer.hidden_states.push_back(std::move(tensor));
-  }
-  for (size_t i = 0; plan.attentions && i + 1 < plan.token_offsets.size(); ++i) {
-    const int64_t length = plan.token_offsets[i + 1] - plan.token_offsets[i];
-    const auto rows =
-        plan.query_rows.empty() ? length : static_cast<int64_t>(plan.query_rows.size());
-    for (const int32_t layer : plan.attention_layers) {
-      ASSIGN_OR_RETURN(
-          AnswerTensor tensor,
-          Allocate({static_cast<int64_t>(plan.attention_heads.size()), rows, length}, plan.dtype));
-      answer.attentions.push_back({.sequence = static_cast<uint32_t>(plan.first_sequence + i),
-                                   .layer = layer,
-                                   .tensor = std::move(tensor)});
-    }
-  }
-  for (const PooledOutput& pooled : plan.pooled) {
-    ASSIGN_OR_RETURN(AnswerTensor tensor,
-                     Allocate({plan.pooled_offsets.back(), pooled.dimensions}, plan.dtype));
-    answer.pooled.push_back(std::move(tensor));
-  }
-  return answer;
+  return AllocateTensors(spec_, plan);
 }
 
 absl::StatusOr<std::unique_ptr<Worker>> FakeEngine::CreateWorker() const {

@@ -96,9 +96,9 @@ class MetricsTest : public ::testing::Test {
 
 TEST_F(MetricsTest, HasEverySeriesFromTheStartAtZero) {
   const Scrape scrape = Read();
-  EXPECT_EQ(scrape.Count("encoderd_calls_total{"), 3 * 17);
+  EXPECT_EQ(scrape.Count("encoderd_calls_total{"), 4 * 17);
   EXPECT_EQ(scrape.Count("encoderd_refusals_total{"), std::size(kReasons));
-  EXPECT_EQ(scrape.Count("encoderd_call_seconds_count{"), 5);
+  EXPECT_EQ(scrape.Count("encoderd_call_seconds_count{"), 8);
   for (const char* name : {"encoderd_calls_without_deadline_total",
                            "encoderd_sequences_total",
                            "encoderd_tokens_total",
@@ -203,9 +203,9 @@ TEST(ReasonsTest, AreThoseThatTheSourcesGive) {
   std::set<std::string> used = {"OTHER"};
   for (const char* path :
        {"engine/validation.cc", "engine/validation_outputs.cc", "engine/validation_sequence.cc",
-        "server/codec.cc", "server/batching/scheduler.cc", "server/encode_call.cc",
-        "server/encode_service.cc", "server/encode_whole.cc", "server/engine_runner.cc",
-        "server/unknown_methods.h", "server/wire_scan.cc"}) {
+        "server/batching/scheduler.cc", "server/codec.cc", "server/encode_call.cc",
+        "server/encode_chunked.cc", "server/encode_service.cc", "server/encode_whole.cc",
+        "server/engine_runner.cc", "server/unknown_methods.h", "server/wire_scan.cc"}) {
     std::ifstream file(absl::StrCat(ENCODERD_SOURCE_DIR, "/", path));
     ASSERT_TRUE(file) << path;
     for (std::string text; std::getline(file, text, '"');) {

@@ -127,6 +127,34 @@ TEST_F(SchedulerTest, SaysThatAHopelessCallIsLateHoweverLongTheQueueIs) {
   EXPECT_THAT(Submit({10}, absl::Seconds(9)), StatusIs(absl::StatusCode::kDeadlineExceeded));
 }
 
+TEST_F(SchedulerTest, JudgesACallOfManyStepsByAllOfThem) {
+  const auto first = [this](absl::Duration left) {
+    CallInfo info = MakeCall({3}, left)->info();
+    info.all_steps = OfTokens({3, 4, 5});
+    return std::make_shared<FakeCall>(info);
+  };
+  EXPECT_THAT(scheduler_->Submit(first(absl::Seconds(12) - kTick), now_),
+              StatusIs(absl::StatusCode::kDeadlineExceeded, HasSubstr("takes 12s")));
+  EXPECT_THAT(scheduler_->Submit(first(absl::Seconds(12)), now_), IsOk());
+}
+
+TEST_F(SchedulerTest, TakesTheRestOfAnAcceptedCallWhenItIsFullAndWhenItDrains) {
+  BatcherOptions options = OneSecondAToken();
+  options.max_queue_requests = 1;
+  options.max_queue_tokens = 5;
+  options.max_queue_time = absl::Seconds(1);
+  Use(options);
+  EXPECT_THAT(Submit({5}), IsOk());
+  scheduler_->Drain();
+  EXPECT_THAT(Submit({1}), StatusIs(absl::StatusCode::kUnavailable));
+  CallInfo rest = MakeCall({5}, absl::Seconds(1))->info();
+  rest.continuation = true;
+  EXPECT_THAT(scheduler_->Submit(std::make_shared<FakeCall>(rest), now_), IsOk());
+  now_ += absl::Seconds(1);
+  EXPECT_THAT(scheduler_->Submit(std::make_shared<FakeCall>(rest), now_),
+              StatusIs(absl::StatusCode::kDeadlineExceeded));
+}
+
 TEST_F(SchedulerTest, CountsOnEveryWorkerForACallOfManySequences) {
   BatcherOptions options = OneSecondAToken();
   options.workers = 2;
