@@ -2,44 +2,26 @@
 
 #include <algorithm>
 #include <utility>
-#include <variant>
 
 #include "absl/strings/str_cat.h"
 #include "engine/status_macros.h"
-#include "engine/validation.h"
 #include "server/batching/reason.h"
+#include "server/sample_batch.h"
 
 namespace encoderd {
 namespace {
 
 absl::Status WarmUp(const Engine& engine, const std::string& model_dir, Worker& worker) {
-  const EncoderSpec& spec = engine.spec();
   const int64_t tokens =
       std::min(engine.info().max_sequence_tokens, engine.info().max_batch_tokens);
-  const std::vector<int32_t> ids(static_cast<size_t>(tokens), 0);
-  const int64_t shape[] = {tokens, spec.input_dim};
-  const std::vector<std::byte> zeros(static_cast<size_t>(tokens * spec.input_dim) * sizeof(float));
-
-  Request request;
-  request.sequences.resize(1);
-  if (spec.input == InputKind::kTokenIds) {
-    request.sequences[0].input_ids = ids;
-  } else {
-    request.sequences[0].inputs_embeds = InputTensor{.shape = shape, .data = zeros};
-  }
-  request.outputs.last_hidden_state = true;
-  const auto checked = Validate(spec, {.max_sequence_tokens = tokens}, request);
-  const Plan* plan = std::get_if<Plan>(&checked);
-  if (plan == nullptr) {
-    return absl::InternalError("the request that warms the workers up is not valid");
-  }
-  ASSIGN_OR_RETURN(Answer answer, engine.AllocateAnswer(*plan));
-  BatchItem item = {.request = &request, .plan = plan, .answer = &answer};
-  RETURN_IF_ERROR(worker.Run({&item, 1}, NeverAbandoned));
-  if (item.status.ok()) return absl::OkStatus();
-  // A sequence of zeros is one that every model has to take.
+  ASSIGN_OR_RETURN(
+      const auto batch,
+      SampleBatch::Create(engine, {.tokens = tokens, .blocks = engine.spec().num_layers}));
+  RETURN_IF_ERROR(batch->Run(worker).status());
+  const absl::Status fault = batch->fault();
+  if (fault.ok()) return absl::OkStatus();
   return absl::InvalidArgumentError(
-      absl::StrCat(model_dir, ": the model gives no finite numbers: ", item.status.message()));
+      absl::StrCat(model_dir, ": the model gives no finite numbers: ", fault.message()));
 }
 
 // Multiplications for one token.

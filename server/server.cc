@@ -20,6 +20,7 @@
 #include "absl/time/clock.h"
 #include "engine/status_macros.h"
 #include "server/batching/batcher.h"
+#include "server/calibration.h"
 #include "server/encode_service.h"
 #include "server/engine_runner.h"
 #include "server/health_service.h"
@@ -143,8 +144,15 @@ class GrpcServer final : public Server {
   absl::Status Load(const EngineLoader& load_engine) override {
     ASSIGN_OR_RETURN(engine_, load_engine());
     const EngineInfo& info = engine_->info();
+    ASSIGN_OR_RETURN(const Calibration calibration,
+                     Calibrate(*engine_, options_.workers, SteadyClock()));
+    const CostCoefficients& cost = calibration.cost;
+    const int64_t batch_tokens = options_.max_batch_tokens > 0
+                                     ? info.max_batch_tokens
+                                     : EfficientBatchTokens(cost, info.max_batch_tokens);
     ASSIGN_OR_RETURN(batcher_, Batcher::Start({.workers = options_.workers,
-                                               .max_batch_tokens = info.max_batch_tokens,
+                                               .max_batch_tokens = batch_tokens,
+                                               .cost = cost,
                                                .predict_deadlines = options_.predict_deadlines,
                                                .max_batch_wait = options_.max_batch_wait,
                                                .max_queue_requests = options_.max_queue_requests,
@@ -159,7 +167,12 @@ class GrpcServer final : public Server {
               << " weights_bytes=" << info.weights_bytes << " isa=" << info.isa
               << " precision=" << info.precision << " numerics_id=" << info.numerics_id
               << " max_sequence_tokens=" << info.max_sequence_tokens
-              << " max_batch_tokens=" << info.max_batch_tokens;
+              << " max_batch_tokens=" << batch_tokens << " calibration=" << calibration.took
+              << " calibration_blocks=" << calibration.blocks
+              << " pass=" << absl::Seconds(cost.per_pass)
+              << " token=" << absl::Seconds(cost.per_token)
+              << " token_pair=" << absl::Seconds(cost.per_square)
+              << " answer_kib=" << absl::Seconds(1024 * cost.per_answer_byte);
     if (!info.tensors_unused.empty()) {
       LOG(WARNING) << "The model folder has tensors that are not used. names="
                    << LogValue(absl::StrJoin(info.tensors_unused, ","));

@@ -104,9 +104,8 @@ struct BatcherOptions {
 //             one, while both wait (policy.h). Of the batches that a line leads while a short
 //             sequence waits in it, no two in a row have a long one. So a short sequence with n
 //             short ones ahead of it starts within 2 · (n + 1) batches of its line. A long one with
-//             n older ones of any length and m long ones among them starts within n + m + 1 batches
-//             of its line: at most one of younger short ones for each older long one, and one for
-//             itself.
+//             n older ones of any length ahead of it, m of them long, starts within n + m + 2: a
+//             younger short one may lead after each of the m and after a long one before them.
 // Cost:       Submit and Cancel: linear in the call's sequences. A batch: linear in its sequences,
 //             in those it passed over (policy.h) and in the calls it ended.
 class Batcher {

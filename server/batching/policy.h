@@ -58,6 +58,10 @@ constexpr int64_t BatchBudget(int64_t max_batch_tokens, int64_t tokens_waiting, 
   return share < max_batch_tokens ? share : max_batch_tokens;
 }
 
+// A batch may cost so much more than a full one of typical sequences (cost_model.h) that ask for
+// nothing but small answers. What exceeds it are long sequences, by their Σ S², and large answers.
+inline constexpr double kMaxBatchCost = 1.5;
+
 // A batch while it is filled, and as it would be with one sequence more.
 struct BatchSize {
   int64_t sequences = 0;
@@ -67,7 +71,7 @@ struct BatchSize {
 
 struct BatchLimits {
   int64_t tokens = 0;
-  // Of a full batch: what caps Σ S², as well as what else costs time.
+  // kMaxBatchCost of a full batch: caps Σ S², as well as what else costs time.
   absl::Duration cost;
   // Until the first deadline of those in the batch.
   absl::Duration time_left = absl::InfiniteDuration();
@@ -137,10 +141,14 @@ inline constexpr double kWaitMargin = 1.2;
 enum class Prospect { kInTime, kNotBehindThisQueue, kHopeless };
 
 // What becomes of a call that has `left` until its deadline, takes `own` by itself and waits for
-// `wait` first.
-inline Prospect ProspectOf(absl::Duration left, absl::Duration own, absl::Duration wait) {
+// `wait` first. Behind a queue it shares its batch with others: up to `full_batch`, as far as there
+// is so much to share with. (Without that, short calls would fill the queue up to a height at which
+// long ones are refused.)
+inline Prospect ProspectOf(absl::Duration left, absl::Duration own, absl::Duration wait,
+                           absl::Duration full_batch) {
   if (own > left) return Prospect::kHopeless;
-  return wait * kWaitMargin > left - own ? Prospect::kNotBehindThisQueue : Prospect::kInTime;
+  const absl::Duration shared = std::max(own, std::min(wait, full_batch));
+  return wait * kWaitMargin > left - shared ? Prospect::kNotBehindThisQueue : Prospect::kInTime;
 }
 
 // A prediction that is far too high must not refuse everything for ever: when nothing has been

@@ -59,8 +59,9 @@ CallQueue::Batch CallQueue::Take(absl::Time now, int idle_workers) {
 
   Filling filling = {
       .now = now,
-      .limits = {.tokens = BatchBudget(rules_.max_batch_tokens, tokens_, idle_workers),
-                 .cost = model_.Predict(model_.BaseOfFullBatch(rules_.max_batch_tokens))}};
+      .limits = {
+          .tokens = BatchBudget(rules_.max_batch_tokens, tokens_, idle_workers),
+          .cost = kMaxBatchCost * model_.Predict(model_.BaseOfFullBatch(rules_.max_batch_tokens))}};
   // What the leading lane leaves free others may fill. Long sequences fit into nothing; they come
   // into question where all that were to lead had expired.
   const size_t first = long_leads ? kLong : kShort;

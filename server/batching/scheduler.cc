@@ -59,7 +59,10 @@ absl::Status Scheduler::Submit(std::shared_ptr<Call> call, absl::Time now) {
   const absl::Duration wait = PredictedWait(info.priority, now);
   const absl::Duration own = LeastTimeOf(info);
   const Prospect prospect =
-      options_.predict_deadlines ? ProspectOf(left, own, wait) : Prospect::kInTime;
+      options_.predict_deadlines
+          ? ProspectOf(left, own, wait,
+                       model_.Predict(model_.BaseOfFullBatch(options_.max_batch_tokens)))
+          : Prospect::kInTime;
   const bool probe = prospect == Prospect::kHopeless && MayProbe(now);
   if (prospect == Prospect::kHopeless && !probe) {
     if (!refused_since_) refused_since_ = now;

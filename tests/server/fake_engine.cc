@@ -96,8 +96,10 @@ class FakeWorker : public Worker {
  public:
   explicit FakeWorker(const FakeEngine& engine) : engine_(engine) {}
 
-  absl::Status Run(std::span<BatchItem> items, absl::FunctionRef<bool()>) override {
+  absl::Status Run(std::span<BatchItem> items, absl::FunctionRef<bool()> abandoned) override {
+    CheckSize(items);
     engine_.latch_.Pass();
+    if (abandoned()) return absl::CancelledError("the batch was abandoned");
     for (const BatchItem& item : items) {
       if (FirstId(item) == FakeEngine::kFailsBatch) return absl::InternalError("a kernel failed");
     }
@@ -122,6 +124,15 @@ class FakeWorker : public Worker {
     }
     if (plan.keeps_hidden) item.hidden[0] = static_cast<float>(plan.layers_run);
     return true;
+  }
+
+  // What Worker::Run requires.
+  void CheckSize(std::span<const BatchItem> items) const {
+    int64_t tokens = 0;
+    for (const BatchItem& item : items) {
+      tokens += item.request->sequences[item.sequence].tokens();
+    }
+    CHECK(items.size() == 1 || tokens <= engine_.info_.max_batch_tokens) << tokens;
   }
 
   static int32_t FirstId(const BatchItem& item) {

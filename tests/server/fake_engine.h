@@ -67,6 +67,7 @@ class FakeEngine : public Engine {
   void SetBroken() { broken_ = true; }
 
   EncoderSpec& mutable_spec() { return spec_; }
+  EngineInfo& mutable_info() { return info_; }
 
  private:
   friend class FakeWorker;

@@ -118,15 +118,27 @@ TEST(DeadlinePolicyTest, SpreadsACallOverTheWorkersDownToItsLongestPiece) {
   EXPECT_EQ(LeastTime(8 * kSecond, 3 * kSecond, 4), 3 * kSecond);
 }
 
+// In seconds, of a full batch of 2 s.
+Prospect ProspectOfSeconds(double left, double own, double wait) {
+  return ProspectOf(absl::Seconds(left), absl::Seconds(own), absl::Seconds(wait), 2 * kSecond);
+}
+
 TEST(DeadlinePolicyTest, TellsTheHopelessFromThoseThatOnlyTheQueueHolds) {
-  const absl::Duration none = absl::ZeroDuration();
-  EXPECT_EQ(ProspectOf(kSecond, kSecond, none), Prospect::kInTime);
-  EXPECT_EQ(ProspectOf(kSecond, kSecond + absl::Nanoseconds(1), none), Prospect::kHopeless);
-  EXPECT_EQ(ProspectOf(kSecond, 2 * kSecond, 9 * kSecond), Prospect::kHopeless);
-  EXPECT_EQ(ProspectOf(7 * kSecond, kSecond, 5 * kSecond), Prospect::kInTime);
-  EXPECT_EQ(ProspectOf(7 * kSecond, kSecond, 5 * kSecond + absl::Nanoseconds(1)),
-            Prospect::kNotBehindThisQueue);
-  EXPECT_EQ(ProspectOf(absl::InfiniteDuration(), kSecond, 5 * kSecond), Prospect::kInTime);
+  EXPECT_EQ(ProspectOfSeconds(1, 1, 0), Prospect::kInTime);
+  EXPECT_EQ(ProspectOfSeconds(1, 1.001, 0), Prospect::kHopeless);
+  EXPECT_EQ(ProspectOfSeconds(1, 2, 9), Prospect::kHopeless);
+  EXPECT_EQ(ProspectOfSeconds(9, 3, 5), Prospect::kInTime);
+  EXPECT_EQ(ProspectOfSeconds(9, 3, 5.001), Prospect::kNotBehindThisQueue);
+  EXPECT_EQ(ProspectOf(absl::InfiniteDuration(), kSecond, 5 * kSecond, kSecond), Prospect::kInTime);
+}
+
+TEST(DeadlinePolicyTest, CountsTheCompanyThatAShortCallWillHave) {
+  EXPECT_EQ(ProspectOfSeconds(8, 1, 5), Prospect::kInTime);
+  EXPECT_EQ(ProspectOfSeconds(7.999, 1, 5), Prospect::kNotBehindThisQueue);
+  // No more of it than there is.
+  EXPECT_EQ(ProspectOfSeconds(1.2 + 1, 0.5, 1), Prospect::kInTime);
+  EXPECT_EQ(ProspectOf(kSecond, kSecond / 2, absl::ZeroDuration(), absl::InfiniteDuration()),
+            Prospect::kInTime);
 }
 
 }  // namespace

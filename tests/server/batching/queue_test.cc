@@ -105,7 +105,8 @@ TEST(CallQueueTest, LetsAShortSequenceWaitForOneOfTwoLongOnes) {
   EXPECT_THAT(TakeNames(queue), ElementsAre("long2"));
 }
 
-// The bound of batcher.h: n + m + 1 batches for n older ones, m of them long.
+// The bound of batcher.h, n + m + 2 batches for n older ones, m of them long, less the one for a
+// long one that led before.
 TEST(CallQueueTest, LetsALongSequenceWaitForItsElders) {
   TestQueue queue(512);
   queue.Add(MakeCall("old", {400, 400}));
@@ -142,10 +143,10 @@ TEST(CallQueueTest, FindsWorkWhenAllThatWereToLeadHaveExpired) {
 constexpr CostCoefficients kCost = {.per_token = 1e-3, .per_square = 1e-5};
 
 TEST(CallQueueTest, TakesFewerTokensOfSequencesWhoseSquaresCostMore) {
-  TestQueue queue(512, kCost);  // a full batch: 512 ms + 512 · 128 · 10 us = 1167 ms
+  TestQueue queue(512, kCost);  // at most 1.5 · (512 ms + 512 · 128 · 10 us) = 1751 ms
   queue.Add(MakeCall("short", std::vector<int64_t>(5, 100)));
   EXPECT_THAT(TakeNames(queue), ElementsAre("short0", "short1", "short2", "short3", "short4"));
-  queue.Add(MakeCall("mid", {250, 250}));  // 875 ms each: the second one would be too much
+  queue.Add(MakeCall("mid", {256, 256}));  // 911 ms each: the second one would be too much
   EXPECT_THAT(TakeNames(queue), ElementsAre("mid0"));
   EXPECT_THAT(TakeNames(queue), ElementsAre("mid1"));
 }

@@ -114,7 +114,8 @@ TEST_F(SchedulerTest, RefusesWhatIsHopelessOnAnIdleServerAsLateAndNothingElse) {
 
 TEST_F(SchedulerTest, RefusesWhatOnlyTheQueueMakesLateAsOverload) {
   ASSERT_THAT(Submit({10}), IsOk());
-  const absl::Duration enough = absl::Seconds(2) + absl::Seconds(10) * kWaitMargin;
+  // A full batch, in which it will have company, and the wait with its margin.
+  const absl::Duration enough = absl::Seconds(10) + absl::Seconds(10) * kWaitMargin;
   const absl::Status refused = Submit({2}, enough - kTick);
   EXPECT_THAT(refused,
               StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("wait 10s and take 2s")));
@@ -183,10 +184,10 @@ TEST_F(SchedulerTest, RefusesNothingByAPredictionThatItDoesNotHave) {
 
 TEST_F(SchedulerTest, EndsACallAtThePopThatCannotEndInTimeAnyMore) {
   ASSERT_THAT(Submit({10}), IsOk());
-  const auto late = MakeCall({2}, absl::Seconds(14));
+  const auto late = MakeCall({2}, absl::Seconds(22));
   ASSERT_THAT(scheduler_->Submit(late, now_), IsOk());
   const Scheduler::Batch first = Take();
-  now_ += absl::Seconds(13);  // the batch took longer than the 10 s predicted
+  now_ += absl::Seconds(21);  // the batch took longer than the 10 s predicted
   scheduler_->EndBatch(0, first.slots, now_);
   const Scheduler::Batch second = Take();
   EXPECT_THAT(second.slots, IsEmpty());
