@@ -1,5 +1,6 @@
 #include "tests/soak/report.h"
 
+#include <algorithm>
 #include <cstdio>
 
 #include "absl/strings/str_cat.h"
@@ -12,6 +13,13 @@ constexpr absl::Duration kLateness = absl::Seconds(1);
 
 std::string Figure(double value, const std::string& unit) {
   return absl::StrFormat("%.6g%s%s", value, unit.empty() ? "" : " ", unit);
+}
+
+// Filled up to so many characters, of which UTF-8 has several bytes.
+std::string Padded(const std::string& text, size_t characters) {
+  const auto count = static_cast<size_t>(
+      std::ranges::count_if(text, [](char c) { return (c & 0xC0) != 0x80; }));
+  return text + std::string(characters - std::min(characters, count), ' ');
 }
 
 }  // namespace
@@ -33,8 +41,8 @@ void Report::Check(bool passed, const std::string& what, const std::string& expe
   MutexLock lock(mutex_);
   ++checks_;
   failures_ += passed ? 0 : 1;
-  Line(absl::StrFormat("  %s  %-70s expected %-19s got %s", passed ? "PASS" : "FAIL", what,
-                       expected + ",", got));
+  Line(absl::StrFormat("  %s  %s expected %s got %s", passed ? "PASS" : "FAIL", Padded(what, 72),
+                       Padded(expected + ",", 20), got));
 }
 
 void Report::AtMost(const std::string& what, double got, double limit, const std::string& unit) {
