@@ -58,6 +58,7 @@ BenchServer::BenchServer(const BenchModel& model, const std::vector<std::string>
 }
 
 BenchServer::~BenchServer() {
+  if (!process_.running()) return;
   process_.Signal(SIGTERM);
   CHECK_EQ(process_.Wait(absl::Seconds(30)), 0) << process_.output();
 }

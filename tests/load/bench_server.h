@@ -31,7 +31,7 @@ class BenchServer {
   // `cgroup`: the folder of a control group that it joins before it starts; "" = that of ours.
   explicit BenchServer(const BenchModel& model, const std::vector<std::string>& flags = {},
                        const std::string& cgroup = "");
-  ~BenchServer();  // ends it in good order
+  ~BenchServer();  // ends it in good order, if it still runs
 
   const std::string& address() const { return address_; }
   int port() const { return port_; }

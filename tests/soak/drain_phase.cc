@@ -74,8 +74,8 @@ void DrainUnderSteadyLoad(const Soak& soak, Latencies& latencies) {
                     static_cast<double>(lost), 0);
   soak.report.Check(late > 0 && wrong == 0, "late calls", "UNAVAILABLE alone",
                     absl::StrFormat("%d, others %d", late, wrong));
-  soak.report.Check(code == 0 && AllAnswered(server) && to_exit < delay + absl::Seconds(1),
-                    "exit", absl::StrCat("0 after ", absl::FormatDuration(delay), " to 1s more"),
+  soak.report.Check(code == 0 && AllAnswered(server) && to_exit < delay + absl::Seconds(1), "exit",
+                    absl::StrCat("0 after ", absl::FormatDuration(delay), " to 1s more"),
                     absl::StrFormat("%d after %.2f s", code, absl::ToDoubleSeconds(to_exit)));
 }
 
@@ -121,12 +121,12 @@ class Watch {
   std::thread thread_;
 };
 
-// 50 calls wait for one worker, somebody watches the health, somebody is connected and does nothing.
+// 50 calls wait for one worker, somebody watches the health, somebody is connected and idle.
 void DrainWithAQueue(const Soak& soak, absl::Duration drain_timeout, int sequences,
                      bool all_answered) {
-  BenchServer server(load::MiniLm(), {"--workers=1", "--max_queue_time=10m", "--drain_delay=1s",
-                                      absl::StrCat("--drain_timeout=",
-                                                   absl::FormatDuration(drain_timeout))});
+  BenchServer server(load::MiniLm(),
+                     {"--workers=1", "--max_queue_time=10m", "--drain_delay=1s",
+                      absl::StrCat("--drain_timeout=", absl::FormatDuration(drain_timeout))});
   const auto idle = Connect(server.address());
   const auto channel = Connect(server.address());
   const auto encoder = v1::EncoderService::NewStub(channel);

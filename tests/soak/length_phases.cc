@@ -32,7 +32,7 @@ class LengthsFile {
   std::string path_;
 };
 
-// ---- Mixed lengths --------------------------------------------------------------------------------
+// ---- Mixed lengths ------------------------------------------------------------------------------
 
 constexpr int kClients = 20;
 
@@ -92,7 +92,7 @@ void CheckCallsBeyondTheBatch(const Soak& soak) {
   CheckEnds(soak, server, absl::Seconds(5));
 }
 
-// ---- Long among short -------------------------------------------------------------------------------
+// ---- Long among short ---------------------------------------------------------------------------
 
 constexpr int64_t kShort = 8, kLong = 512;
 
@@ -130,8 +130,8 @@ void CheckBursts(const Soak& soak, const BenchServer& server, double long_ms) {
                      PercentileMs(beside, 0.95), limit, "ms");
   soak.report.Note(absl::StrFormat("p95 without the long one %.2f ms; a long one alone %.2f ms",
                                    PercentileMs(alone, 0.95), long_ms));
-  const double ran = ScrapeOf(server)["encoderd_batch_tokens_sum"] -
-                     before["encoderd_batch_tokens_sum"];
+  const double ran =
+      ScrapeOf(server)["encoderd_batch_tokens_sum"] - before["encoderd_batch_tokens_sum"];
   soak.report.AtMost("tokens run ÷ tokens sent",
                      ran / static_cast<double>(bursts * (2 * 31 * kShort + kLong)), 1.5, "");
 }
@@ -152,8 +152,8 @@ StreamFound ReadStream(const client::LoadResult& result) {
     changes.emplace_back(call.due + call.latency, -1);
     found.longest_batch_ms = std::max(found.longest_batch_ms, call.compute_us / 1e3);
     if (call.tokens == kShort) short_ms.push_back(Milliseconds(call.latency));
-    if (call.tokens == kLong) found.longest_wait_ms = std::max(found.longest_wait_ms,
-                                                               call.queue_us / 1e3);
+    if (call.tokens == kLong)
+      found.longest_wait_ms = std::max(found.longest_wait_ms, call.queue_us / 1e3);
   }
   found.short_p95_ms = PercentileMs(std::move(short_ms), 0.95);
   std::ranges::sort(changes);
@@ -185,13 +185,13 @@ void CheckStream(const Soak& soak, const BenchServer& server, double long_ms) {
     beside.push_back(found.short_p95_ms);
     longest_wait_ms = std::max(longest_wait_ms, found.longest_wait_ms);
     // As batcher.h states it: two batches for each sequence in front, and two for its own.
-    stated_ms = std::max(stated_ms, 2 * static_cast<double>(found.most_in_flight + 1) *
-                                        found.longest_batch_ms);
+    stated_ms = std::max(
+        stated_ms, 2 * static_cast<double>(found.most_in_flight + 1) * found.longest_batch_ms);
   }
-  soak.report.AtMost("stream: p95 of the short ones", Median(beside),
-                     3 * Median(alone) + long_ms, "ms");
-  soak.report.Note(absl::StrFormat("%.0f calls/s; p95 without long ones %.2f ms", rate,
-                                   Median(alone)));
+  soak.report.AtMost("stream: p95 of the short ones", Median(beside), 3 * Median(alone) + long_ms,
+                     "ms");
+  soak.report.Note(
+      absl::StrFormat("%.0f calls/s; p95 without long ones %.2f ms", rate, Median(alone)));
   soak.report.AtMost("stream: longest wait of a long one", longest_wait_ms, stated_ms, "ms");
 }
 
@@ -203,8 +203,8 @@ void MixedLengths(const Soak& soak) {
   const client::LoadResult result = Drive(soak, TwentyClients(server, lengths, soak.Span(50)));
   CheckAllAnswered(soak, "20 clients", result);
   const std::vector<double> rates = RatesOverTime(result, 10);
-  soak.report.AtMost("longest time without an answer",
-                     absl::ToDoubleSeconds(LongestGap(result)), 5, "s");
+  soak.report.AtMost("longest time without an answer", absl::ToDoubleSeconds(LongestGap(result)), 5,
+                     "s");
   soak.report.Note(absl::StrFormat("tokens/s: second tenth %.0f, median %.0f, last %.0f", rates[1],
                                    Median(rates), rates.back()));
   CheckAsFastAsAFreshOne(soak, server, lengths);

@@ -1,7 +1,7 @@
 // Goal:   a server keeps its promises over minutes, when clients are many, slow, rude or gone.
 // Method: real encoderd processes with random weights, one phase after the other, observed from
-//         outside: answers, metrics, memory, CPU time, exit codes. Each check says what was expected
-//         and found. Exit code 1 when one fails, or when anything hangs.
+//         outside: answers, metrics, memory, CPU time, exit codes. Each check says what was
+//         expected and found. Exit code 1 when one fails, or when anything hangs.
 //
 // usage: soak [--minutes=10] [--only=PHASE[,PHASE]...]
 #include <cstdio>

@@ -20,7 +20,7 @@ double WeightsMiB(BenchServer& server) {
   return Mebibytes(NumberIn(server.process().AwaitLine("weights_bytes="), "weights_bytes"));
 }
 
-// ---- Bursts ---------------------------------------------------------------------------------------
+// ---- Bursts -------------------------------------------------------------------------------------
 
 // 64 clients whose answers of 3.9 MB are all in the making at once. Returns the resident memory
 // once they are gone.
@@ -37,7 +37,7 @@ double AfterBurst(const Soak& soak, const BenchServer& server, int number) {
   return ResidentMiB(server);
 }
 
-// ---- Shapes ---------------------------------------------------------------------------------------
+// ---- Shapes -------------------------------------------------------------------------------------
 
 struct Sample {
   double minutes;

@@ -35,8 +35,8 @@ void CheckGoodput(const Soak& soak, const BenchServer& server) {
     answered += after[kOk] - before[kOk];
     ratios.push_back(result.goodput_rate / at_peak.goodput_rate);
     soak.report.Note(absl::StrFormat("peak %.0f/s in time; at %.0f/s: %.0f/s in time; %s",
-                                     at_peak.goodput_rate, result.offered_rate,
-                                     result.goodput_rate, CodesText(result)));
+                                     at_peak.goodput_rate, result.offered_rate, result.goodput_rate,
+                                     CodesText(result)));
   }
   soak.report.AtLeast("goodput at twice the load ÷ peak goodput", Median(ratios), 0.8, "");
   soak.report.Note(absl::StrFormat("sequences run %.0f, answered %.0f: %.1f %% for nobody", ran,

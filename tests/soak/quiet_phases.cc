@@ -15,7 +15,7 @@
 namespace encoderd::soak {
 namespace {
 
-// ---- Pings ----------------------------------------------------------------------------------------
+// ---- Pings --------------------------------------------------------------------------------------
 
 // A client that pings so often, with and without calls.
 std::shared_ptr<grpc::Channel> PingingChannel(const BenchServer& server, absl::Duration interval) {
@@ -27,16 +27,17 @@ std::shared_ptr<grpc::Channel> PingingChannel(const BenchServer& server, absl::D
   return Connect(server.address(), arguments);
 }
 
-// Whether the channel's connection lasts so long. gRPC closes it when the server says GOAWAY.
-bool StaysConnected(grpc::Channel& channel, absl::Duration duration) {
-  return !channel.WaitForStateChange(GRPC_CHANNEL_READY, absl::ToChronoTime(absl::Now() + duration));
-}
-
+// Reports whether the channel's connection lasts so long; gRPC closes it when the server says
+// GOAWAY.
 void CheckConnection(const Soak& soak, grpc::Channel& channel, absl::Duration duration,
-                     const std::string& what, bool expected) {
-  const auto name = [](bool connected) { return connected ? "connected" : "cut off"; };
-  const bool connected = StaysConnected(channel, duration);
-  soak.report.Check(connected == expected, what, name(expected), name(connected));
+                     const std::string& what, const std::string& expected) {
+  std::string got = "never connected";
+  if (channel.WaitForConnected(absl::ToChronoTime(absl::Now() + kPatience))) {
+    const bool changed =
+        channel.WaitForStateChange(GRPC_CHANNEL_READY, absl::ToChronoTime(absl::Now() + duration));
+    got = changed ? "cut off" : "connected";
+  }
+  soak.report.Check(got == expected, what, expected, got);
 }
 
 // How many sequences of 512 tokens one worker runs in so long.
@@ -49,16 +50,16 @@ int64_t SequencesFor(const Soak& soak, v1::EncoderService::Stub& encoder, absl::
 
 // A client pings every 10 s while its call waits behind a long one, and goes on without a call.
 void CheckPings(const Soak& soak) {
-  BenchServer server(load::MiniLm(), {"--workers=1", "--max_queue_time=10m",
-                                      "--max_request_tokens=1048576",
-                                      "--max_queue_tokens=4194304"});
+  BenchServer server(load::MiniLm(),
+                     {"--workers=1", "--max_queue_time=10m", "--max_request_tokens=1048576",
+                      "--max_queue_tokens=4194304"});
   const auto plain = v1::EncoderService::NewStub(Connect(server.address()));
   const absl::Duration wait = soak.Span(60), deadline = 5 * wait + kPatience;
-  Call ahead(soak, *plain,
-             RequestOf(std::vector<int64_t>(
-                           static_cast<size_t>(SequencesFor(soak, *plain, wait)), 512),
-                       v1::PRIORITY_BULK),
-             deadline);
+  Call ahead(
+      soak, *plain,
+      RequestOf(std::vector<int64_t>(static_cast<size_t>(SequencesFor(soak, *plain, wait)), 512),
+                v1::PRIORITY_BULK),
+      deadline);
   AwaitAtLeast(server, "encoderd_queue_calls", 1);
 
   // 10 s, or what the server still allows where there is less time.
@@ -74,16 +75,15 @@ void CheckPings(const Soak& soak) {
       "OK, connected",
       absl::StrFormat("%s after %.1f s", answered ? "OK" : waiting.status().error_message(),
                       absl::ToDoubleSeconds(waiting.took())));
-  CheckConnection(soak, *channel, interval * 2.5, "two more pings without a call", true);
+  CheckConnection(soak, *channel, interval * 2.5, "two more pings without a call", "connected");
   ahead.status();
 
   const auto abusive = PingingChannel(server, absl::Milliseconds(100));
-  abusive->WaitForConnected(absl::ToChronoTime(absl::Now() + kPatience));
-  CheckConnection(soak, *abusive, absl::Seconds(10), "a ping every 100 ms", false);
+  CheckConnection(soak, *abusive, absl::Seconds(10), "a ping every 100 ms", "cut off");
   CheckEnds(soak, server, absl::Seconds(5));
 }
 
-// ---- CPU ------------------------------------------------------------------------------------------
+// ---- CPU ----------------------------------------------------------------------------------------
 
 void CheckOneCallASecond(const Soak& soak, const BenchServer& server) {
   client::LoadOptions options = OpenLoop(server, "fixed:128", soak.Span(50), 1);

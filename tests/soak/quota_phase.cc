@@ -39,7 +39,8 @@ void CheckThrottled(const Soak& soak, const load::QuotaGroup& group) {
 }  // namespace
 
 void CpuQuota(const Soak& soak) {
-  for (const auto& [cpus, check] : {std::pair(1.0, &CheckOneWorker), std::pair(0.5, &CheckThrottled)}) {
+  for (const auto& [cpus, check] :
+       {std::pair(1.0, &CheckOneWorker), std::pair(0.5, &CheckThrottled)}) {
     const auto group = load::QuotaGroup::Create(cpus);
     if (group.ok()) {
       check(soak, *group);

@@ -17,8 +17,8 @@ std::string Figure(double value, const std::string& unit) {
 
 // Filled up to so many characters, of which UTF-8 has several bytes.
 std::string Padded(const std::string& text, size_t characters) {
-  const auto count = static_cast<size_t>(
-      std::ranges::count_if(text, [](char c) { return (c & 0xC0) != 0x80; }));
+  const auto count =
+      static_cast<size_t>(std::ranges::count_if(text, [](char c) { return (c & 0xC0) != 0x80; }));
   return text + std::string(characters - std::min(characters, count), ' ');
 }
 

@@ -1,6 +1,5 @@
 #include "tests/soak/scrape.h"
 
-
 #include <sstream>
 
 #include "absl/log/check.h"

@@ -154,8 +154,7 @@ void CheckCounters(const Soak& soak, const BenchServer& server, int64_t sent, in
   const double ended = now.Sum("encoderd_calls_total", kEncode);
   const double ok = now["encoderd_calls_total{code=\"OK\",method=\"Encode\"}"];
   soak.report.Check(ended <= static_cast<double>(sent) && ok >= static_cast<double>(answered),
-                    "calls counted, OK counted",
-                    absl::StrFormat("<= %d, >= %d", sent, answered),
+                    "calls counted, OK counted", absl::StrFormat("<= %d, >= %d", sent, answered),
                     absl::StrFormat("%.0f, %.0f", ended, ok));
   soak.report.Equal("count of encoderd_call_seconds of whole calls − calls counted",
                     now["encoderd_call_seconds_count{method=\"Encode\",phase=\"whole\"}"] - ended,
@@ -193,9 +192,9 @@ void Service(const Soak& soak) {
     soak.report.Equal(std::string(gauge) + " afterwards", ScrapeOf(server)[gauge], 0);
   }
   CheckCounters(soak, server, sent, answered, tally.refused_as_invalid);
-  soak.report.Note(absl::StrFormat(
-      "%d calls sent, %d answered, %d invalid, %d cancelled", sent, answered,
-      tally.refused_as_invalid.load(), tally.otherwise.load()));
+  soak.report.Note(absl::StrFormat("%d calls sent, %d answered, %d invalid, %d cancelled", sent,
+                                   answered, tally.refused_as_invalid.load(),
+                                   tally.otherwise.load()));
   CheckEnds(soak, server, absl::Seconds(5));
 }
 

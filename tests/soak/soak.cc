@@ -31,9 +31,7 @@ bool Await(const BenchServer& server, const std::string& series, const auto& rea
 
 }  // namespace
 
-absl::Duration Soak::Span(double seconds) const {
-  return Turn(seconds, 1);
-}
+absl::Duration Soak::Span(double seconds) const { return Turn(seconds, 1); }
 
 absl::Duration Soak::Turn(double seconds, int turns) const {
   return std::max(absl::Seconds(seconds * minutes / 10) / turns, absl::Seconds(2));
@@ -109,18 +107,17 @@ std::string CodesText(const client::LoadResult& result) {
 
 void CheckAllAnswered(const Soak& soak, const std::string& what, const client::LoadResult& result) {
   soak.report.Check(result.answered == result.offered() && result.answered > 0,
-                    what + ": every call answered",
-                    absl::StrCat(result.offered(), " OK"), CodesText(result));
+                    what + ": every call answered", absl::StrCat(result.offered(), " OK"),
+                    CodesText(result));
 }
 
 void CheckEnds(const Soak& soak, BenchServer& server, absl::Duration limit) {
   const absl::Time start = absl::Now();
   server.process().Signal(SIGTERM);
   const int code = server.process().Wait(limit);
-  soak.report.Check(code == 0, "ends when told to",
-                    absl::StrCat("0 in ", absl::FormatDuration(limit)),
-                    absl::StrFormat("%d after %.2f s", code,
-                                    absl::ToDoubleSeconds(absl::Now() - start)));
+  soak.report.Check(
+      code == 0, "ends when told to", absl::StrCat("0 in ", absl::FormatDuration(limit)),
+      absl::StrFormat("%d after %.2f s", code, absl::ToDoubleSeconds(absl::Now() - start)));
   if (code == 0) return;
   // Its last words may say why.
   const std::string output = server.process().output();

@@ -36,12 +36,12 @@ struct Soak {
 // A part of a soak: starts servers, puts them under load, reports checks.
 using Phase = void (*)(const Soak&);
 
-// ---- Models ---------------------------------------------------------------------------------------
+// ---- Models -------------------------------------------------------------------------------------
 
 // Little work, for phases in which work does not matter; sequences of up to 4096 tokens.
 const load::BenchModel& SmallModel();
 
-// ---- Calls ----------------------------------------------------------------------------------------
+// ---- Calls --------------------------------------------------------------------------------------
 
 // Long enough for every call that is answered at all.
 inline constexpr absl::Duration kPatience = absl::Seconds(30);
@@ -92,7 +92,7 @@ void CheckAllAnswered(const Soak& soak, const std::string& what, const client::L
 // "OK 12, UNAVAILABLE 3".
 std::string CodesText(const client::LoadResult& result);
 
-// ---- Servers --------------------------------------------------------------------------------------
+// ---- Servers ------------------------------------------------------------------------------------
 
 // Reports how the server ends when it is told to: exit code 0 within `limit`.
 void CheckEnds(const Soak& soak, BenchServer& server, absl::Duration limit);

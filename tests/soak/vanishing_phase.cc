@@ -49,9 +49,8 @@ double SteadyP50(const Soak& soak, const BenchServer& server, absl::Duration dur
   const client::LoadResult result = Drive(soak, options);
   for (std::thread& thread : threads) thread.join();
   if (vanishing) {
-    CheckAllAnswered(soak, absl::StrFormat("8 steady clients beside %d that vanish",
-                                           count * kThreads),
-                     result);
+    CheckAllAnswered(
+        soak, absl::StrFormat("8 steady clients beside %d that vanish", count * kThreads), result);
   }
   return Milliseconds(result.latency.p50);
 }
