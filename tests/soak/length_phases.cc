@@ -68,7 +68,7 @@ absl::Duration LongestGap(const client::LoadResult& result) {
 // with a fresh one, in turns.
 void CheckAsFastAsAFreshOne(const Soak& soak, const BenchServer& old, const LengthsFile& lengths) {
   const BenchServer fresh(SmallModel());
-  constexpr int kTurns = 5;
+  constexpr int kTurns = 7;
   std::vector<double> ratios;
   for (int turn = 0; turn < kTurns; ++turn) {
     const auto rate = [&](const BenchServer& server) {

@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
 #include "tests/soak/phases.h"
 
@@ -96,14 +97,41 @@ std::string Bits(const v1::EncodeResponse& response) {
   return fixed.SerializeAsString();
 }
 
-// The same call each second gets the same bits.
+// The bytes of all tensors, in the order of the fields.
+std::string TensorBytes(const v1::EncodeResponse& response) {
+  std::string bytes = response.last_hidden_state().data();
+  for (const auto& state : response.hidden_states()) bytes += state.tensor().data();
+  for (const auto& map : response.attentions()) bytes += map.tensor().data();
+  for (const auto& pooled : response.pooled()) bytes += pooled.data();
+  return bytes + response.logits().data();
+}
+
+// The same of an answer that comes in pieces; what went wrong, if something did.
+std::string ChunkedTensorBytes(const Soak& soak, v1::EncoderService::Stub& encoder,
+                               const v1::EncodeRequest& request) {
+  const absl::Time start = absl::Now();
+  grpc::ClientContext context;
+  context.set_deadline(absl::ToChronoTime(start + kPatience));
+  const auto reader = encoder.EncodeChunked(&context, request);
+  std::vector<std::string> tensors;
+  for (v1::EncodeChunk chunk; reader->Read(&chunk);) {
+    if (!chunk.has_piece()) continue;
+    if (chunk.piece().tensor() >= tensors.size()) tensors.resize(chunk.piece().tensor() + 1);
+    tensors[chunk.piece().tensor()] += chunk.piece().data();
+  }
+  const grpc::Status status = reader->Finish();
+  soak.report.CallEnded(absl::Now() - start, kPatience);
+  return status.ok() ? absl::StrJoin(tensors, "") : status.error_message();
+}
+
+// The same call each second gets the same bits, whole and in pieces.
 void Probe(const Soak& soak, v1::EncoderService::Stub& encoder, absl::Time end, Tally& tally) {
   v1::EncodeRequest request = RequestOf({3, 77, 300});
   request.mutable_outputs()->set_last_hidden_state(true);
   request.mutable_outputs()->mutable_attentions()->add_layers(3);
   request.set_max_response_bytes(64 << 20);
   std::string first;
-  int64_t probes = 0, equal = 0;
+  int64_t probes = 0, equal = 0, equal_in_pieces = 0;
   for (absl::Time next = absl::Now(); next < end; next += absl::Seconds(1)) {
     absl::SleepFor(next - absl::Now());
     Call call(soak, encoder, request);
@@ -111,10 +139,14 @@ void Probe(const Soak& soak, v1::EncoderService::Stub& encoder, absl::Time end, 
     const std::string bits = call.ok() ? Bits(call.response()) : call.status().error_message();
     if (probes++ == 0) first = bits;
     equal += bits == first ? 1 : 0;
+    equal_in_pieces +=
+        ChunkedTensorBytes(soak, encoder, request) == TensorBytes(call.response()) ? 1 : 0;
   }
   soak.report.Check(probes == equal && first.size() > 1'000'000, "a probe a second: equal bits",
                     absl::StrFormat("%d of %d", probes, probes),
                     absl::StrFormat("%d of %d, %d bytes each", equal, probes, first.size()));
+  soak.report.Equal("the same in pieces: equal bits − probes",
+                    static_cast<double>(equal_in_pieces - probes), 0);
 }
 
 // All at once until `end`. Returns what each use came to, by name.
