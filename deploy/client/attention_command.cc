@@ -132,7 +132,7 @@ const Command& AttentionCommand() {
                 {.title = "Maps", .flags = {"layers", "heads", "query_rows"}},
                 {.title = "Picture", .flags = {"output", "labels", "vocab"}},
                 {.title = "Connection",
-                 .flags = {"address", "timeout", "model", "max_response_bytes"}}},
+                 .flags = {"address", "timeout", "model", "max_response_bytes", "chunked"}}},
       .takes_arguments = true,
       .run = Run};
   return command;

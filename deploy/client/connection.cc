@@ -2,11 +2,15 @@
 
 #include <grpcpp/create_channel.h>
 
+#include <algorithm>
 #include <limits>
+#include <utility>
 
 #include "absl/flags/flag.h"
 #include "absl/strings/str_cat.h"
+#include "deploy/client/chunks.h"
 #include "deploy/client/failure.h"
+#include "engine/status_macros.h"
 #include "deploy/client/service_config.h"
 
 ABSL_FLAG(std::string, address, "127.0.0.1:50051", "host:port of encoderd, or any gRPC target");
@@ -14,14 +18,19 @@ ABSL_FLAG(absl::Duration, timeout, absl::Seconds(30),
           "how long a call may take, for example 200ms");
 ABSL_FLAG(std::string, model, "", "name of the model; empty = the only one served");
 ABSL_FLAG(int64_t, max_response_bytes, int64_t{256} << 20,
-          "largest answer to accept, in bytes, below 2 GiB; the server refuses a larger one before "
-          "it computes anything");
+          "largest answer to accept, in bytes; a larger one is refused before anything is computed "
+          "or comes");
+ABSL_FLAG(bool, chunked, false,
+          "fetch the answer in pieces from the start; else only one that is too large for a message");
 
 namespace encoderd::client {
 namespace {
 
 // Sixteen violations in words are more than the 8 KiB that gRPC takes by default.
 constexpr int kMaxMetadataBytes = 64 << 10;
+
+// gRPC's most.
+constexpr int64_t kMaxMessageBytes = std::numeric_limits<int>::max();
 
 void SetDeadline(absl::Duration timeout, grpc::ClientContext& context) {
   context.set_deadline(absl::ToChronoTime(absl::Now() + timeout));
@@ -39,14 +48,16 @@ absl::StatusOr<Connection> Connection::FromFlags() {
     return absl::InvalidArgumentError(absl::StrCat("--timeout: expected more than 0, got ",
                                                    absl::FormatDuration(connection.timeout_)));
   }
-  constexpr int kMaxMessageBytes = std::numeric_limits<int>::max();
-  if (connection.max_response_bytes_ < 1 || connection.max_response_bytes_ > kMaxMessageBytes) {
-    return absl::InvalidArgumentError(absl::StrCat("--max_response_bytes: expected 1..",
-                                                   kMaxMessageBytes, ", got ",
-                                                   connection.max_response_bytes_));
+  connection.chunked_ = absl::GetFlag(FLAGS_chunked);
+  constexpr int64_t kMostBytes = int64_t{1} << 40;
+  if (connection.max_response_bytes_ < 1 || connection.max_response_bytes_ > kMostBytes) {
+    return absl::InvalidArgumentError(absl::StrCat("--max_response_bytes: expected 1..", kMostBytes,
+                                                   ", got ", connection.max_response_bytes_));
   }
   grpc::ChannelArguments arguments;
-  arguments.SetMaxReceiveMessageSize(static_cast<int>(connection.max_response_bytes_));
+  // Pieces are up to 1 MiB, whatever the whole may have.
+  arguments.SetMaxReceiveMessageSize(static_cast<int>(
+      std::clamp<int64_t>(connection.max_response_bytes_, 2 << 20, kMaxMessageBytes)));
   arguments.SetMaxSendMessageSize(-1);
   arguments.SetInt(GRPC_ARG_MAX_METADATA_SIZE, kMaxMetadataBytes);
   arguments.SetServiceConfigJSON(ServiceConfigJson());
@@ -61,13 +72,41 @@ absl::StatusOr<Connection> Connection::FromFlags() {
 
 absl::StatusOr<v1::EncodeResponse> Connection::Encode(v1::EncodeRequest request) {
   request.set_model(model_);
-  request.set_max_response_bytes(static_cast<uint64_t>(max_response_bytes_));
+  request.set_max_response_bytes(
+      static_cast<uint64_t>(std::min(max_response_bytes_, kMaxMessageBytes)));
+  if (chunked_) return EncodeChunked(request);
   grpc::ClientContext context;
   SetDeadline(timeout_, context);
   v1::EncodeResponse response;
   const grpc::Status status = encoder_->Encode(&context, request, &response);
-  if (!status.ok()) return FailureFromRpc(status, address_);
-  return response;
+  if (status.ok()) return response;
+  // Was it more than this side accepts, or more than one message is to carry?
+  if (ReasonFromRpc(status) == "ANSWER_TOO_LARGE") {
+    ASSIGN_OR_RETURN(const v1::GetModelResponse model, GetModel());
+    if (static_cast<uint64_t>(max_response_bytes_) > model.max_response_bytes() ||
+        max_response_bytes_ > kMaxMessageBytes) {
+      return EncodeChunked(request);
+    }
+  }
+  return FailureFromRpc(status, address_);
+}
+
+absl::StatusOr<v1::EncodeResponse> Connection::EncodeChunked(const v1::EncodeRequest& request) {
+  grpc::ClientContext context;
+  SetDeadline(timeout_, context);
+  const auto reader = encoder_->EncodeChunked(&context, request);
+  ChunkAssembler assembler(max_response_bytes_);
+  for (v1::EncodeChunk chunk; reader->Read(&chunk);) {
+    if (absl::Status added = assembler.Add(std::move(chunk)); !added.ok()) {
+      context.TryCancel();
+      reader->Finish().IgnoreError();
+      return added;
+    }
+  }
+  if (const grpc::Status status = reader->Finish(); !status.ok()) {
+    return FailureFromRpc(status, address_);
+  }
+  return assembler.Take();
 }
 
 absl::StatusOr<v1::GetModelResponse> Connection::GetModel() {

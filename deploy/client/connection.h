@@ -1,5 +1,5 @@
-// connection.h — one encoderd as encoderctl reaches it: the flags --address, --timeout, --model and
-// --max_response_bytes.
+// connection.h — one encoderd as encoderctl reaches it: the flags --address, --timeout, --model,
+// --max_response_bytes and --chunked.
 //
 // Calls that are refused for overload or find nobody ready are tried again within their --timeout, as
 // service_config.json says; health is told as it is.
@@ -23,7 +23,8 @@ class Connection {
   // Connects on the first call. Errors: kInvalidArgument for a flag out of range.
   static absl::StatusOr<Connection> FromFlags();
 
-  // `request` gets the model and the largest answer of the flags.
+  // `request` gets the model and the largest answer of the flags. An answer that one message cannot
+  // carry, or the server will not give in one, is fetched in pieces.
   absl::StatusOr<v1::EncodeResponse> Encode(v1::EncodeRequest request);
 
   absl::StatusOr<v1::GetModelResponse> GetModel();
@@ -39,10 +40,13 @@ class Connection {
  private:
   Connection() = default;
 
+  absl::StatusOr<v1::EncodeResponse> EncodeChunked(const v1::EncodeRequest& request);
+
   std::string address_;
   absl::Duration timeout_;
   std::string model_;
   int64_t max_response_bytes_ = 0;
+  bool chunked_ = false;
   std::unique_ptr<v1::EncoderService::Stub> encoder_;
   std::unique_ptr<grpc::health::v1::Health::Stub> health_;
 };

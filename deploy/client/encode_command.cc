@@ -76,8 +76,8 @@ const Command& EncodeCommand() {
                  .flags = {"last_hidden_state", "hidden_states", "attentions", "layers", "heads",
                            "query_rows", "pooled", "logits", "dtype"}},
                 {.title = "Connection",
-                 .flags = {"address", "timeout", "model", "max_response_bytes", "request_id",
-                           "bulk"}},
+                 .flags = {"address", "timeout", "model", "max_response_bytes", "chunked",
+                           "request_id", "bulk"}},
                 {.title = "Printing", .flags = {"json", "values"}}},
       .takes_arguments = true,
       .run = Run};

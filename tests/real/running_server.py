@@ -17,12 +17,13 @@ class RunningServer:
     with the log where it does not get ready.
     """
 
-    def __init__(self, binary, model_dir):
+    def __init__(self, binary, model_dir, *flags):
         self._command = [
             str(binary),
             f"--model_dir={model_dir}",
             "--listen=127.0.0.1:0",
             "--metrics_listen=127.0.0.1:0",
+            *flags,
         ]
         self._log = []
         self._ready = threading.Event()

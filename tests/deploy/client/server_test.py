@@ -26,10 +26,11 @@ ENCODERD, ENCODERCTL = sys.argv[1:3]
 
 class ServerTestCase(unittest.TestCase):
     model = ""
+    flags = ()
 
     @classmethod
     def setUpClass(cls):
-        cls.server = RunningServer(ENCODERD, SOURCE / cls.model)
+        cls.server = RunningServer(ENCODERD, SOURCE / cls.model, *cls.flags)
         cls.server.__enter__()
         cls.addClassCleanup(cls.server.__exit__, None)
         cls.client = ec.Client(cls.server.address, timeout=30)
@@ -146,6 +147,43 @@ class ReverseTest(ServerTestCase):
         self.assertIn("raise --max_response_bytes",
                       self.encoderctl("encode", "1,2,3", "--one_hot=10", "--logits",
                                       "--max_response_bytes=100", code=64))
+
+
+    def test_gives_the_same_in_pieces(self):
+        vectors = self.one_hot([[3, 1, 4, 1], [5, 9, 2, 6]])
+        options = {"logits": True, "attentions": True, "all_hidden_states": True}
+        whole = self.client.encode(vectors, **options)
+        chunked = self.client.encode_chunked(vectors, **options)
+        np.testing.assert_array_equal(chunked.logits.packed, whole.logits.packed)
+        for key, expected in whole.attentions.items():
+            np.testing.assert_array_equal(chunked.attentions[key].weights, expected.weights)
+        for layer, expected in whole.hidden_states.items():
+            np.testing.assert_array_equal(chunked.hidden_states[layer].packed, expected.packed)
+        self.assertEqual(chunked.numerics_id, whole.numerics_id)
+        self.assertEqual(sum(len(piece.data) for piece in
+                             self.client.iter_pieces(vectors, logits=True)),
+                         whole.logits.packed.nbytes)
+        words = ("encode", "3,1,4,1", "--one_hot=10", "--logits", "--attentions", "--json")
+        with_pieces, without = (json.loads(self.encoderctl(*words, *flag))
+                                for flag in (["--chunked"], []))
+        self.assertEqual(with_pieces["logits"], without["logits"])
+        self.assertEqual(with_pieces["attentions"], without["attentions"])
+
+
+class SmallAnswersTest(ServerTestCase):
+    """A server that gives little in one message."""
+
+    model = "deploy/models/reverse"
+    flags = ("--max_response_bytes=20000",)
+
+    def test_encoderctl_fetches_in_pieces_what_is_too_large_for_one_message(self):
+        lines = "\n".join(["3,1,4,1,5,9,2,6"] * 64)
+        printed = json.loads(self.encoderctl("encode", "--one_hot=10", "--hidden_states=all",
+                                             "--json", stdin=lines))
+        self.assertEqual(len(printed["token_offsets"]), 65)
+        self.assertIn("ANSWER_TOO_LARGE",
+                      self.encoderctl("encode", "--one_hot=10", "--hidden_states=all",
+                                      "--max_response_bytes=20000", code=64, stdin=lines))
 
 
 class BertTest(ServerTestCase):

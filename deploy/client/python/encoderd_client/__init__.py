@@ -13,6 +13,7 @@ logits out, all as NumPy arrays.
         result.attentions[0, 5].weights  # [1, 3, 3]: sequence 0, layer 5
 """
 
+from encoderd_client._chunks import Piece
 from encoderd_client.client import Client
 from encoderd_client.errors import (
     AnswerError,
@@ -62,6 +63,7 @@ __all__ = [
     "Mask",
     "ModelInfo",
     "NotFound",
+    "Piece",
     "Pooling",
     "PoolingSpec",
     "Priority",

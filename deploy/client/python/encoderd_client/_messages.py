@@ -33,6 +33,7 @@ def _message(name: str) -> Any:
 
 
 _POOL = _load_pool()
+EncodeChunk = _message("EncodeChunk")
 EncodeRequest = _message("EncodeRequest")
 EncodeResponse = _message("EncodeResponse")
 GetModelRequest = _message("GetModelRequest")

@@ -23,16 +23,20 @@ class DataType(enum.IntEnum):
 _WIRE_FORMAT = {DataType.FP32: "<f4", DataType.BF16: "<u2", DataType.FP16: "<f2"}
 
 
+def element_bytes(tensor: Any, field: str) -> int:
+    if tensor.dtype not in _WIRE_FORMAT:
+        raise AnswerError(f"{field}: unknown element type {tensor.dtype}")
+    return np.dtype(_WIRE_FORMAT[tensor.dtype]).itemsize
+
+
 def array_from_tensor(tensor: Any, field: str) -> npt.NDArray[Any]:
     """The tensor as an array that shares its bytes (read-only), or is widened from BF16.
 
     `field` names the tensor in the AnswerError raised when its shape and data disagree.
     """
-    if tensor.dtype not in _WIRE_FORMAT:
-        raise AnswerError(f"{field}: unknown element type {tensor.dtype}")
     shape = tuple(tensor.shape)
+    expected = math.prod(shape) * element_bytes(tensor, field)
     wire = np.dtype(_WIRE_FORMAT[tensor.dtype])
-    expected = math.prod(shape) * wire.itemsize
     if any(length < 0 for length in shape) or expected != len(tensor.data):
         raise AnswerError(f"{field}: shape {list(shape)} of {DataType(tensor.dtype).name} needs "
                           f"{expected} bytes, got {len(tensor.data)}")

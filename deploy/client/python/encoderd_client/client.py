@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import sys
 from collections import abc
 from types import TracebackType
 from typing import Any, Optional, Union
@@ -10,6 +12,7 @@ import grpc
 from google.protobuf import wrappers_pb2
 
 from encoderd_client import _messages
+from encoderd_client._chunks import Chunks, Piece, assemble
 from encoderd_client.errors import error_from_rpc
 from encoderd_client.request import (
     AnyPooling,
@@ -31,6 +34,9 @@ from encoderd_client.result import (
 
 # What a server gives at most by default.
 DEFAULT_MAX_RESPONSE_BYTES = 256 << 20
+
+# What encode_chunked() accepts at most by default, so that no server can fill the memory.
+DEFAULT_MAX_CHUNKED_BYTES = 4 << 30
 
 
 class Client:
@@ -66,7 +72,8 @@ class Client:
         self._model = model
         self._metadata = tuple(metadata)
         options = [
-            ("grpc.max_receive_message_length", max_response_bytes),
+            # Pieces are up to 1 MiB, however small an answer in one message may be.
+            ("grpc.max_receive_message_length", max(max_response_bytes, 2 << 20)),
             ("grpc.max_send_message_length", -1),
             # Sixteen violations in words are more than the 8 KiB that gRPC takes by default.
             ("grpc.max_metadata_size", 64 << 10),
@@ -77,6 +84,10 @@ class Client:
         self._channel = (grpc.secure_channel(address, credentials, options) if credentials
                          else grpc.insecure_channel(address, options))
         self._encode = self._method("Encode", _messages.EncodeRequest, _messages.EncodeResponse)
+        self._encode_chunked = self._channel.unary_stream(
+            f"/{_messages.SERVICE}/EncodeChunked",
+            request_serializer=_messages.EncodeRequest.SerializeToString,
+            response_deserializer=_messages.EncodeChunk.FromString)
         self._get_model = self._method("GetModel", _messages.GetModelRequest,
                                        _messages.GetModelResponse)
         # The messages of grpc.health.v1 have one field each, and so the wire form of these
@@ -121,23 +132,43 @@ class Client:
         request_id:        echoed in the answer and in the server's log; "" = made up there.
         timeout:           seconds; None = the client's.
         """
-        request = _messages.EncodeRequest(model=self._model, priority=priority,
-                                          max_response_bytes=self._max_response_bytes,
-                                          request_id=request_id)
-        for index, sequence in enumerate(sequences):
-            fill_sequence(request.sequences.add(), sequence, f"sequences[{index}]")
-        outputs = request.outputs
-        outputs.dtype = dtype
-        outputs.last_hidden_state = last_hidden_state
-        outputs.hidden_states.extend(hidden_states)
-        outputs.all_hidden_states = all_hidden_states
-        outputs.logits = logits
-        if attentions:
-            fill_attention(outputs.attentions,
-                           attentions if isinstance(attentions, Attention) else Attention())
-        for pooling in pooled:
-            fill_pooling(outputs.pooled.add(), pooling)
+        request = self._request(
+            sequences, last_hidden_state=last_hidden_state, hidden_states=hidden_states,
+            all_hidden_states=all_hidden_states, attentions=attentions, pooled=pooled,
+            logits=logits, dtype=dtype, priority=priority, request_id=request_id)
         return result_from_message(self._call(self._encode, request, timeout))
+
+    def encode_chunked(self, sequences: abc.Iterable[AnySequence], *,
+                       max_bytes: int = DEFAULT_MAX_CHUNKED_BYTES,
+                       timeout: Optional[float] = None, **options: Any) -> EncodeResult:
+        """encode() for an answer of any size: it comes in pieces and is put together here.
+
+        max_bytes: the largest answer to accept; a larger one raises AnswerError when its shapes
+                   come, before the rest does. The client's max_response_bytes is for the message
+                   with the shapes alone.
+        timeout:   of the whole stream.
+        options:   those of encode().
+        """
+        request = self._request(sequences, **options)
+        with contextlib.closing(self._chunks(request, timeout)) as chunks:
+            return result_from_message(assemble(chunks, max_bytes))
+
+    def iter_pieces(self, sequences: abc.Iterable[AnySequence], *,
+                    timeout: Optional[float] = None,
+                    **options: Any) -> abc.Generator[Piece, None, None]:
+        """The pieces of encode_chunked()'s answer as they are computed, for an answer that is larger
+        than memory: each is at most 1 MiB, and the server computes no faster than they are taken.
+        Whoever stops early closes the generator, which cancels the call. Options: those of
+        encode().
+        """
+        request = self._request(sequences, **options)
+        checked = Chunks(max_bytes=sys.maxsize)
+        with contextlib.closing(self._chunks(request, timeout)) as chunks:
+            for chunk in chunks:
+                piece = checked.add(chunk)
+                if piece is not None:
+                    yield piece
+        checked.finish()
 
     def model(self, *, timeout: Optional[float] = None) -> ModelInfo:
         """What is served, its shapes and its limits."""
@@ -162,6 +193,45 @@ class Client:
             raise error_from_rpc(error) from None
         finally:
             watch.cancel()
+
+    def _request(self, sequences: abc.Iterable[AnySequence], *,
+                 last_hidden_state: bool = False,
+                 hidden_states: abc.Iterable[int] = (), all_hidden_states: bool = False,
+                 attentions: Union[Attention, bool] = False,
+                 pooled: abc.Iterable[AnyPooling] = (),
+                 logits: bool = False,
+                 dtype: DataType = DataType.FP32,
+                 priority: Priority = Priority.INTERACTIVE,
+                 request_id: str = "") -> Any:
+        request = _messages.EncodeRequest(model=self._model, priority=priority,
+                                          max_response_bytes=self._max_response_bytes,
+                                          request_id=request_id)
+        for index, sequence in enumerate(sequences):
+            fill_sequence(request.sequences.add(), sequence, f"sequences[{index}]")
+        outputs = request.outputs
+        outputs.dtype = dtype
+        outputs.last_hidden_state = last_hidden_state
+        outputs.hidden_states.extend(hidden_states)
+        outputs.all_hidden_states = all_hidden_states
+        outputs.logits = logits
+        if attentions:
+            fill_attention(outputs.attentions,
+                           attentions if isinstance(attentions, Attention) else Attention())
+        for pooling in pooled:
+            fill_pooling(outputs.pooled.add(), pooling)
+        return request
+
+    def _chunks(self, request: Any, timeout: Optional[float]) -> abc.Generator[Any, None, None]:
+        """The messages of the stream. Closing it cancels the call."""
+        stream = self._encode_chunked(request,
+                                      timeout=self._timeout if timeout is None else timeout,
+                                      metadata=self._metadata)
+        try:
+            yield from stream
+        except grpc.RpcError as error:
+            raise error_from_rpc(error) from None
+        finally:
+            stream.cancel()
 
     def _method(self, name: str, request: Any, response: Any) -> Any:
         return self._channel.unary_unary(f"/{_messages.SERVICE}/{name}",

@@ -252,6 +252,101 @@ class AnswerTest(ClientTestCase):
             ec.Client(self.server.address, max_response_bytes=1 << 31)
 
 
+class ChunkTest(ClientTestCase):
+    """EncodeChunked: states of two tokens, and a map of one head."""
+
+    STATES, WEIGHTS = f4(2, 3), f4(1, 2, 2)
+
+    def setUp(self):
+        super().setUp()
+        self.messages = [self.head(), self.piece(1, 0, self.WEIGHTS.tobytes()[:4]),
+                         self.piece(0, 0, self.STATES.tobytes()),
+                         self.piece(1, 4, self.WEIGHTS.tobytes()[4:]),
+                         _messages.EncodeChunk(timing={"batches": 7})]
+        self.server.encode_chunked = lambda request, context: iter(self.messages)
+
+    @staticmethod
+    def head(**changes):
+        fields = {"token_offsets": [0, 2], "numerics_id": "n",
+                  "last_hidden_state": {"dtype": 1, "shape": [2, 3]},
+                  "attentions": [{"heads": [4], "tensor": {"dtype": 1, "shape": [1, 2, 2]}}]}
+        return _messages.EncodeChunk(head={**fields, **changes})
+
+    @staticmethod
+    def piece(index, offset, data):
+        return _messages.EncodeChunk(piece={"tensor": index, "offset": offset, "data": data})
+
+    def test_puts_an_answer_together(self):
+        result = self.client.encode_chunked([[1, 2]], last_hidden_state=True, attentions=True)
+        np.testing.assert_array_equal(result.last_hidden_state.packed, self.STATES)
+        np.testing.assert_array_equal(result.attentions[0, 0].weights, self.WEIGHTS)
+        self.assertEqual((result.numerics_id, result.timing.batches), ("n", 7))
+        request = self.server.requests[-1]
+        self.assertTrue(request.outputs.last_hidden_state)
+        self.assertTrue(request.outputs.HasField("attentions"))
+
+    def test_gives_the_pieces_as_they_come(self):
+        pieces = list(self.client.iter_pieces([[1, 2]], attentions=True))
+        self.assertEqual([(p.field, p.shape, p.offset, len(p.data)) for p in pieces],
+                         [("attentions[0]", (1, 2, 2), 0, 4), ("last_hidden_state", (2, 3), 0, 24),
+                          ("attentions[0]", (1, 2, 2), 4, 12)])
+
+    def test_whoever_stops_early_cancels_the_call(self):
+        cancelled = threading.Event()
+
+        def endless(request, context):
+            context.add_callback(cancelled.set)
+            yield self.head(last_hidden_state={"dtype": 1, "shape": [1 << 40]})
+            for offset in range(1 << 30):
+                yield self.piece(0, 4 * offset, bytes(4))
+
+        self.server.encode_chunked = endless
+        pieces = self.client.iter_pieces([[1]], last_hidden_state=True)
+        next(pieces)
+        pieces.close()
+        self.assertTrue(cancelled.wait(20))
+
+    def test_raises_what_comes_after_pieces(self):
+        def fails(request, context):
+            yield from self.messages[:2]
+            raise Refusal(grpc.StatusCode.INTERNAL, "a NaN",
+                          [error_details_pb2.ErrorInfo(reason="NON_FINITE_RESULT")])
+
+        self.server.encode_chunked = fails
+        with self.assertRaises(ec.Internal) as caught:
+            self.client.encode_chunked([[1, 2]], attentions=True)
+        self.assertEqual(caught.exception.reason, "NON_FINITE_RESULT")
+
+    def test_accepts_no_more_than_it_was_told(self):
+        with self.assertRaises(ec.AnswerError):
+            self.client.encode_chunked([[1, 2]], attentions=True, max_bytes=39)
+        self.client.encode_chunked([[1, 2]], attentions=True, max_bytes=40)
+
+    def test_refuses_streams_that_contradict_themselves(self):
+        head, map_0, states, map_4, timing = self.messages
+        malformed = {
+            "no head": [map_0, states, map_4, timing],
+            "two heads": [head, *self.messages],
+            "nothing": [],
+            "empty message": [head, _messages.EncodeChunk(), *self.messages[1:]],
+            "no timing": self.messages[:-1],
+            "two timings": [*self.messages, timing],
+            "a piece missing": [head, map_0, states, timing],
+            "a piece twice": [head, map_0, map_0, states, map_4, timing],
+            "a gap": [head, states, map_4, timing],
+            "past the end": [head, self.piece(0, 0, bytes(25)), timing],
+            "empty piece": [head, self.piece(0, 0, b""), states, map_0, map_4, timing],
+            "no such tensor": [head, self.piece(2, 0, bytes(4)), timing],
+            "data in the head": [self.head(last_hidden_state=tensor(self.STATES)), timing],
+            "negative": [self.head(last_hidden_state={"dtype": 1, "shape": [-2, -3]})],
+            "unknown type": [self.head(last_hidden_state={"dtype": 9, "shape": [2, 3]})],
+            "beyond 64 bits": [self.head(last_hidden_state={"dtype": 1, "shape": [1 << 62] * 3})],
+        }
+        for name, self.messages in malformed.items():
+            with self.subTest(name), self.assertRaises(ec.AnswerError):
+                self.client.encode_chunked([[1, 2]], attentions=True)
+
+
 class ErrorTest(ClientTestCase):
     def test_carries_reason_and_violations(self):
         violation = {"field": "sequences[0].input_ids[0]", "description": "0..30521, got -1"}

@@ -24,10 +24,11 @@ class Refusal(Exception):
 
 class FakeServer:
     """encode, get_model and check are called with the parsed request and the server's context and
-    return the answer; watch returns an iterable of statuses."""
+    return the answer; encode_chunked returns an iterable of chunks, watch one of statuses."""
 
     def __init__(self):
         self.encode = lambda request, context: _messages.EncodeResponse(token_offsets=[0])
+        self.encode_chunked = lambda request, context: []
         self.get_model = lambda request, context: _messages.GetModelResponse()
         self.check = lambda request, context: wrappers_pb2.Int32Value(value=1)
         self.watch = lambda request, context: [wrappers_pb2.Int32Value(value=1)]
@@ -38,14 +39,12 @@ class FakeServer:
         self._server.add_generic_rpc_handlers([
             grpc.method_handlers_generic_handler(_messages.SERVICE, {
                 "Encode": self._unary("encode", _messages.EncodeRequest),
+                "EncodeChunked": self._stream("encode_chunked", _messages.EncodeRequest),
                 "GetModel": self._unary("get_model", _messages.GetModelRequest),
             }),
             grpc.method_handlers_generic_handler("grpc.health.v1.Health", {
                 "Check": self._unary("check", wrappers_pb2.StringValue),
-                "Watch": grpc.unary_stream_rpc_method_handler(
-                    lambda request, context: iter(self.watch(request, context)),
-                    request_deserializer=wrappers_pb2.StringValue.FromString,
-                    response_serializer=wrappers_pb2.Int32Value.SerializeToString),
+                "Watch": self._stream("watch", wrappers_pb2.StringValue),
             }),
         ])
         self.address = f"127.0.0.1:{self._server.add_insecure_port('127.0.0.1:0')}"
@@ -60,9 +59,25 @@ class FakeServer:
             try:
                 return getattr(self, name)(request, context)
             except Refusal as refusal:
-                context.set_trailing_metadata(refusal.trailers)
-                context.abort(refusal.code, refusal.message)
+                _end(context, refusal)
 
         return grpc.unary_unary_rpc_method_handler(
             handle, request_deserializer=request_type.FromString,
             response_serializer=lambda message: message.SerializeToString())
+
+    def _stream(self, name, request_type):
+        def handle(request, context):
+            self.requests.append(request)
+            try:
+                yield from getattr(self, name)(request, context)
+            except Refusal as refusal:
+                _end(context, refusal)
+
+        return grpc.unary_stream_rpc_method_handler(
+            handle, request_deserializer=request_type.FromString,
+            response_serializer=lambda message: message.SerializeToString())
+
+
+def _end(context, refusal):
+    context.set_trailing_metadata(refusal.trailers)
+    context.abort(refusal.code, refusal.message)
