@@ -53,9 +53,9 @@ class StepCall final : public EngineCall {
 // What a step gave, on its way out.
 struct Computed {
   std::shared_ptr<const Answer> answer;
-  std::vector<Stretch> stretches;  // the first one shrinks as it is sent
+  std::vector<Stretch> stretches;  // the next one shrinks as it is sent
   size_t next = 0;
-  int64_t bytes = 0;               // of the window
+  int64_t bytes = 0;  // of the window
 };
 
 // Threads:    StepEnded comes from workers, the On… from gRPC's threads. What to do next is decided

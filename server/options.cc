@@ -49,6 +49,10 @@ ABSL_FLAG(
     "How long the calls of a connection that was asked to go may still take; what is left then "
     "is cut off with UNAVAILABLE. Range: 1ms to 1h.");
 
+ABSL_FLAG(absl::Duration, min_ping_interval, absl::Seconds(5),
+          "How often a client may ping to keep its connection, with and without calls. The third ping "
+          "that comes sooner ends the connection. Range: 1ms to 2h.");
+
 ABSL_FLAG(int64_t, max_sequence_tokens, 0,
           "Longest sequence, tokens. 0 = the model's own limit, or 8192 for models without one. "
           "Range: 0 to 1048576.");
@@ -119,7 +123,7 @@ const std::vector<FlagGroup>& Groups() {
       {"Model", {"model_dir", "strict", "check"}},
       {"Addresses",
        {"listen", "metrics_listen", "plaintext", "max_connections", "max_connection_inflight",
-        "max_connection_age", "max_connection_age_grace"}},
+        "max_connection_age", "max_connection_age_grace", "min_ping_interval"}},
       {"Limits of a call",
        {"max_sequence_tokens", "max_request_sequences", "max_request_tokens", "max_response_bytes",
         "max_inflight_bytes", "default_deadline"}},
@@ -173,6 +177,8 @@ void CheckRanges(const Options& options, Checker& check) {
               absl::Hours(24));
   check.Range("max_connection_age_grace", options.max_connection_age_grace, absl::Milliseconds(1),
               absl::Hours(1));
+  check.Range("min_ping_interval", options.min_ping_interval, absl::Milliseconds(1),
+              absl::Hours(2));
   check.Range("max_sequence_tokens", options.max_sequence_tokens, 0, 1 << 20);
   check.Range("max_request_sequences", options.max_request_sequences, 1, 1 << 20);
   check.Range("max_request_tokens", options.max_request_tokens, 1, 1 << 24);
@@ -292,6 +298,7 @@ Options ReadOptions(std::vector<std::string>& faults) {
       .max_connection_inflight = absl::GetFlag(FLAGS_max_connection_inflight),
       .max_connection_age = absl::GetFlag(FLAGS_max_connection_age),
       .max_connection_age_grace = absl::GetFlag(FLAGS_max_connection_age_grace),
+      .min_ping_interval = absl::GetFlag(FLAGS_min_ping_interval),
       .isa_max = absl::GetFlag(FLAGS_isa_max),
       .termination_log = absl::GetFlag(FLAGS_termination_log),
       .strict = absl::GetFlag(FLAGS_strict),
@@ -321,6 +328,7 @@ std::string Describe(const Options& options) {
       " max_connection_inflight=", options.max_connection_inflight,
       " max_connection_age=", absl::FormatDuration(options.max_connection_age),
       " max_connection_age_grace=", absl::FormatDuration(options.max_connection_age_grace),
+      " min_ping_interval=", absl::FormatDuration(options.min_ping_interval),
       " max_sequence_tokens=", options.max_sequence_tokens,
       " max_request_sequences=", options.max_request_sequences,
       " max_request_tokens=", options.max_request_tokens,

@@ -58,6 +58,7 @@ struct Options {
   int max_connection_inflight = 0;
   absl::Duration max_connection_age;
   absl::Duration max_connection_age_grace;
+  absl::Duration min_ping_interval;
   std::string isa_max;  // a name of engine/ops/runtime.h, or "auto"
   LogFormat log_format = LogFormat::kText;
   std::string termination_log;  // "" = none

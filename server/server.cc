@@ -67,8 +67,16 @@ void SetTransport(grpc::ServerBuilder& builder, const EncodeOptions& service,
   // connection stays of use.
   builder.SetMaxReceiveMessageSize(static_cast<int>(2 * service.limits.max_request_bytes));
   builder.SetMaxSendMessageSize(-1);
-  // Clients may ping every 5 s, with and without calls; three that come sooner end the connection.
-  builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 5000);
+  // gRPC unpacks a message whole before it looks at the size: one of a megabyte would take a
+  // gigabyte. Who compresses is told so with UNIMPLEMENTED, before anything is unpacked.
+  builder.SetCompressionAlgorithmSupportStatus(GRPC_COMPRESS_DEFLATE, false);
+  builder.SetCompressionAlgorithmSupportStatus(GRPC_COMPRESS_GZIP, false);
+  const auto milliseconds = [](absl::Duration time) {
+    return static_cast<int>(absl::ToInt64Milliseconds(time));
+  };
+  // Pings of clients, with and without calls: the third that comes too soon ends the connection.
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
+                             milliseconds(options.min_ping_interval));
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PING_STRIKES, 2);
   // We ping every minute: peers that vanished without a word are noticed and their calls dropped.
@@ -77,9 +85,6 @@ void SetTransport(grpc::ServerBuilder& builder, const EncodeOptions& service,
   // A client that is asked to go has its calls finished and connects again, wherever the balancer
   // sends it by then.
   if (options.max_connection_age > absl::ZeroDuration()) {
-    const auto milliseconds = [](absl::Duration time) {
-      return static_cast<int>(absl::ToInt64Milliseconds(time));
-    };
     builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_AGE_MS,
                                milliseconds(options.max_connection_age));
     builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_AGE_GRACE_MS,

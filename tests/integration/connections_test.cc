@@ -105,5 +105,44 @@ TEST(ConnectionAgeTest, ACallThatOutlivesTheGraceIsCutOff) {
   server.AwaitMetric("encoderd_calls_in_flight", 0);
 }
 
+// ---- Pings --------------------------------------------------------------------------------------
+
+grpc::ChannelArguments PingingEvery(absl::Duration interval) {
+  grpc::ChannelArguments arguments;
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS,
+                   static_cast<int>(absl::ToInt64Milliseconds(interval)));
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
+  arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);  // the client's own brake
+  return arguments;
+}
+
+// Whether the connection goes within `time`.
+bool GoesWithin(grpc::Channel& channel, absl::Duration time) {
+  return channel.WaitForStateChange(GRPC_CHANNEL_READY, absl::ToChronoTime(absl::Now() + time));
+}
+
+// A client with a ping every 10 s that is allowed one every 5 s, a hundred times faster.
+TEST(KeepaliveTest, AClientMayPingAsOftenAsItIsToldWithACallAndWithout) {
+  Options options = TestOptions();
+  options.min_ping_interval = absl::Milliseconds(50);
+  TestServer server(options);
+  const auto channel = server.Connect(PingingEvery(absl::Milliseconds(100)));
+  ASSERT_TRUE(EncodeOn(channel).ok());
+  EXPECT_FALSE(GoesWithin(*channel, absl::Seconds(1)));
+  server.engine().latch().Close();
+  PendingCall call(*v1::EncoderService::NewStub(channel), IdsRequest({{1}}));
+  EXPECT_FALSE(GoesWithin(*channel, absl::Seconds(1)));
+  server.engine().latch().Open();
+  EXPECT_TRUE(call.status().ok()) << call.status().error_message();
+}
+
+TEST(KeepaliveTest, AClientThatPingsWithoutMeasureIsCutOff) {
+  TestServer server;
+  const auto channel = server.Connect(PingingEvery(absl::Milliseconds(100)));
+  ASSERT_TRUE(EncodeOn(channel).ok());
+  EXPECT_TRUE(GoesWithin(*channel, absl::Seconds(20)));
+  EXPECT_TRUE(EncodeOn(server.channel()).ok());
+}
+
 }  // namespace
 }  // namespace encoderd

@@ -442,6 +442,27 @@ TEST(WireTest, RequestsAboveTheLimitLeaveTheConnectionOfUse) {
   EXPECT_TRUE(server.Encode(IdsRequest({{1}})).ok());
 }
 
+// The limit is on what a message has when nothing is packed, to the byte.
+TEST(WireTest, RequestsOfAnySizeUpToTheLimitAreRead) {
+  TestServer server;
+  const auto of_size = [](size_t bytes) {
+    v1::EncodeRequest request;  // a name and nothing else
+    request.set_model(std::string(bytes - 10, 'm'));
+    request.set_model(std::string(bytes - 10 + (bytes - request.ByteSizeLong()), 'm'));
+    EXPECT_EQ(request.ByteSizeLong(), bytes);
+    return request.SerializeAsString();
+  };
+  const std::string encode = "/encoderd.v1.EncoderService/Encode";
+  for (const size_t bytes : {4194303, 4194304, 4194305, 64 << 20}) {
+    EXPECT_THAT(CallRaw(server, encode, of_size(bytes)),
+                Refused(grpc::StatusCode::NOT_FOUND, "MODEL_NOT_FOUND", "no such model"))
+        << bytes;
+  }
+  EXPECT_THAT(CallRaw(server, encode, of_size((64 << 20) + 1)),
+              Refused(grpc::StatusCode::INVALID_ARGUMENT, "REQUEST_TOO_LARGE", "67108865 bytes"));
+  EXPECT_TRUE(server.Encode(IdsRequest({{1}})).ok());
+}
+
 // Bytes of memory that this process has, client and server.
 int64_t ResidentBytes() {
   std::ifstream statm("/proc/self/statm");

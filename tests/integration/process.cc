@@ -75,6 +75,15 @@ int64_t Process::ResidentBytes() const {
   return resident_pages * sysconf(_SC_PAGESIZE);
 }
 
+int64_t Process::PeakResidentBytes() const {
+  std::ifstream status(absl::StrCat("/proc/", pid_, "/status"));
+  for (std::string word; status >> word;) {
+    int64_t kib = 0;
+    if (word == "VmHWM:" && status >> kib) return kib << 10;
+  }
+  CHECK(false) << "the process has ended";
+}
+
 int Process::Threads() const { return Entries(absl::StrCat("/proc/", pid_, "/task")); }
 
 int Process::Files() const { return Entries(absl::StrCat("/proc/", pid_, "/fd")); }

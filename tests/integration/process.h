@@ -27,6 +27,8 @@ class Process {
 
   // Memory that it has in RAM now, in bytes.
   int64_t ResidentBytes() const;
+  // The most that it has had so far.
+  int64_t PeakResidentBytes() const;
   // Open files, sockets among them.
   int Files() const;
   int Threads() const;

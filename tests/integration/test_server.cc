@@ -27,7 +27,8 @@ Options TestOptions() {
           .default_deadline = absl::Seconds(30),
           .drain_timeout = absl::Seconds(20),
           .max_connections = 100,
-          .max_connection_inflight = 64};
+          .max_connection_inflight = 64,
+          .min_ping_interval = absl::Seconds(5)};
 }
 
 std::string ReasonOf(const grpc::Status& status) {

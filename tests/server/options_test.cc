@@ -39,7 +39,7 @@ TEST_F(OptionsTest, HasTheDocumentedDefaults) {
   EXPECT_EQ(Describe(options),
             "model_dir=/m strict=false listen=127.0.0.1:50051 metrics_listen=127.0.0.1:9090 "
             "plaintext=false max_connections=1024 max_connection_inflight=64 max_connection_age=0 "
-            "max_connection_age_grace=1m max_sequence_tokens=0 "
+            "max_connection_age_grace=1m min_ping_interval=5s max_sequence_tokens=0 "
             "max_request_sequences=1024 max_request_tokens=65536 max_response_bytes=268435456 "
             "max_inflight_bytes=1073741824 default_deadline=30s max_queue_requests=1024 "
             "max_queue_tokens=131072 "
@@ -59,6 +59,7 @@ TEST_F(OptionsTest, TakesEveryFlagIntoItsOwnMember) {
                                 "--max_connection_inflight=3",
                                 "--max_connection_age=5m",
                                 "--max_connection_age_grace=16s",
+                                "--min_ping_interval=17s",
                                 "--max_sequence_tokens=4",
                                 "--max_request_sequences=5",
                                 "--max_request_tokens=6",
@@ -83,7 +84,7 @@ TEST_F(OptionsTest, TakesEveryFlagIntoItsOwnMember) {
   EXPECT_EQ(Describe(options),
             "model_dir=\"/m n\" strict=true listen=0.0.0.0:1 metrics_listen=[::1]:2 "
             "plaintext=true max_connections=16 max_connection_inflight=3 max_connection_age=5m "
-            "max_connection_age_grace=16s max_sequence_tokens=4 "
+            "max_connection_age_grace=16s min_ping_interval=17s max_sequence_tokens=4 "
             "max_request_sequences=5 max_request_tokens=6 max_response_bytes=7000 "
             "max_inflight_bytes=134224728 default_deadline=8s max_queue_requests=9 "
             "max_queue_tokens=10 max_queue_time=11s predict_deadlines=false "
@@ -112,12 +113,12 @@ TEST_F(OptionsTest, ReportsAllFaultsAtOnce) {
 
 TEST_F(OptionsTest, RefusesEveryNumberOutsideItsRange) {
   Read({"--model_dir=/m", "--max_connections=65537", "--max_connection_inflight=0",
-        "--max_connection_age=25h", "--max_connection_age_grace=0", "--max_sequence_tokens=-1",
+        "--max_connection_age=25h", "--max_connection_age_grace=0", "--min_ping_interval=0", "--max_sequence_tokens=-1",
         "--max_request_sequences=0", "--max_request_tokens=0", "--max_response_bytes=1023",
         "--max_inflight_bytes=1099511627777", "--default_deadline=0", "--max_queue_requests=0",
         "--max_queue_tokens=0", "--max_queue_time=0", "--workers=1025", "--max_batch_tokens=-1",
         "--max_batch_wait=11s", "--drain_delay=-1s", "--drain_timeout=61m"});
-  EXPECT_EQ(faults_.size(), 18) << ::testing::PrintToString(faults_);
+  EXPECT_EQ(faults_.size(), 19) << ::testing::PrintToString(faults_);
   for (const std::string& fault : faults_) EXPECT_THAT(fault, HasSubstr(": expected "));
 }
 
