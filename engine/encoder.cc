@@ -283,6 +283,7 @@ void Encoder::RunAttention(int64_t layer) {
     const bool finite = weights_.attention.Run(
         {.qkv = scratch_.qkv.floats().data() + placed.first_row * 3 * spec_.hidden_size,
          .tokens = placed.tokens,
+         .queries = placed.tokens,
          .mask = &placed.sequence().mask,
          .context = needs_context
                         ? scratch_.context.floats().data() + placed.first_row * spec_.hidden_size

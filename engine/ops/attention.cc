@@ -58,10 +58,19 @@ class Ukernel {
   dnnl::ukernel::brgemm kernel_;
 };
 
+static_assert(Attention::kPieceStep == kKeyBlock && kKeyBlock % kQueryBlock == 0);
+
+// One head of kKeyBlock tokens, or of what is left at the end of a sequence.
+struct HeadBlock {
+  const float* q;  // [tokens, head_dim]
+  const float* k;  // [head_dim][kKeyBlock]: transposed, padding keys 0
+  const float* v;  // [tokens, head_dim], padding rows 0
+};
+
 // The scratch of one Run, by name.
 struct Scratch {
-  float* keys;      // [key blocks][head_dim][kKeyBlock]: k transposed, padding keys 0
-  float* values;    // [padded keys, head_dim]: v, padding keys 0
+  HeadBlock* blocks;  // [key blocks] of the current head
+  float* packed;      // one head of the sequence, where the caller has not packed it
   float* scores;    // [key blocks][kQueryBlock][kKeyBlock]
   float* bias;      // [padded keys]: 0 where the keys mask lets a key be seen, −∞ elsewhere
   float* row_bias;  // [padded keys]: the same with the other mask parts of one row
@@ -122,7 +131,13 @@ struct Attention::Impl {
   std::array<QueryKernels, kKeyBlock / kKeyStep> context_add;  // later key blocks: C += A · B
 
   Scratch Carve(int64_t tokens, std::byte* memory) const;
-  void PackHead(const AttentionArgs& args, int64_t head, const Scratch& scratch) const;
+  // Floats of one packed head.
+  int64_t PackedFloats(int64_t tokens) const {
+    return 3 * RoundUp(tokens, kKeyBlock) * options.head_dim;
+  }
+  void PackHead(const float* qkv, int64_t tokens, int64_t head, bool values, float* packed) const;
+  HeadBlock* ListBlocks(const float* packed, int64_t tokens, HeadBlock* blocks) const;
+  void PrepareHead(const AttentionArgs& args, int64_t head, const Scratch& scratch) const;
   bool RunQueryBlock(const AttentionArgs& args, int64_t head, int64_t map_head, int64_t first_row,
                      const Scratch& scratch) const;
   float ExpScores(const AttentionArgs& args, int64_t head, int64_t row, int64_t block_row,
@@ -142,7 +157,7 @@ absl::StatusOr<Attention> Attention::Create(const AttentionOptions& options) {
         impl->score[k][r] = Ukernel({.m = rows,
                                      .n = keys,
                                      .k = options.head_dim,
-                                     .lda = options.strides.row_stride,
+                                     .lda = options.head_dim,
                                      .ldb = kKeyBlock,
                                      .ldc = kKeyBlock,
                                      .accumulate = false});
@@ -171,8 +186,10 @@ Scratch Attention::Impl::Carve(int64_t tokens, std::byte* memory) const {
   auto take = [&](int64_t floats) {
     return std::exchange(next, next + RoundUp(floats, kFloatsPerLine));
   };
-  return {.keys = take(padded * options.head_dim),
-          .values = take(padded * options.head_dim),
+  static_assert(sizeof(HeadBlock) % sizeof(float) == 0);
+  constexpr int64_t kBlockFloats = sizeof(HeadBlock) / sizeof(float);
+  return {.blocks = reinterpret_cast<HeadBlock*>(take(padded / kKeyBlock * kBlockFloats)),
+          .packed = take(PackedFloats(tokens)),
           .scores = take(padded * kQueryBlock),
           .bias = take(padded),
           .row_bias = take(padded),
@@ -185,29 +202,64 @@ size_t Attention::scratch_bytes(int64_t tokens) const {
   return reinterpret_cast<size_t>(scratch.map_row + RoundUp(tokens, kKeyBlock));
 }
 
-// k becomes columns, v is made dense, both padded with zeros to a whole kKeyStep.
-void Attention::Impl::PackHead(const AttentionArgs& args, int64_t head,
-                               const Scratch& scratch) const {
+// q and v are made dense, k becomes columns; k and v are padded with zeros to a whole kKeyStep.
+void Attention::Impl::PackHead(const float* qkv, int64_t tokens, int64_t head, bool values,
+                               float* packed) const {
   const auto& [row_stride, head_stride, q_offset, k_offset, v_offset] = options.strides;
   const int64_t d = options.head_dim;
-  const float* const k = args.qkv + head * head_stride + k_offset;
-  for (int64_t key = 0; key < args.tokens; key += kKeyBlock) {
-    float* const columns = scratch.keys + key * d;
-    const int64_t count = std::min(kKeyBlock, args.tokens - key);
-    TransposeKeys(k + key * row_stride, row_stride, count, d, columns);
+  const int64_t padded = RoundUp(tokens, kKeyBlock);
+  qkv += head * head_stride;
+  auto copy = [&](const float* src, float* dst) {
+    for (int64_t token = 0; token < tokens; ++token) {
+      std::memcpy(dst + token * d, src + token * row_stride, static_cast<size_t>(d) * sizeof(float));
+    }
+  };
+  copy(qkv + q_offset, packed);
+  float* const k = packed + padded * d;
+  for (int64_t key = 0; key < tokens; key += kKeyBlock) {
+    float* const columns = k + key * d;
+    const int64_t count = std::min(kKeyBlock, tokens - key);
+    TransposeKeys(qkv + k_offset + key * row_stride, row_stride, count, d, columns);
     for (int64_t i = 0; count % kKeyStep != 0 && i < d; ++i) {
       std::fill(columns + i * kKeyBlock + count, columns + i * kKeyBlock + RoundUp(count, kKeyStep),
                 0.0f);
     }
   }
-  if (args.context == nullptr) return;
-  const float* const v = args.qkv + head * head_stride + v_offset;
-  for (int64_t key = 0; key < args.tokens; ++key) {
-    std::memcpy(scratch.values + key * d, v + key * row_stride,
-                static_cast<size_t>(d) * sizeof(float));
+  if (!values) return;
+  float* const v = packed + 2 * padded * d;
+  copy(qkv + v_offset, v);
+  std::fill(v + tokens * d, v + RoundUp(tokens, kKeyStep) * d, 0.0f);
+}
+
+// Writes the blocks of a packed head and returns where the next ones go.
+HeadBlock* Attention::Impl::ListBlocks(const float* packed, int64_t tokens,
+                                       HeadBlock* blocks) const {
+  const int64_t plane = RoundUp(tokens, kKeyBlock) * options.head_dim;
+  for (int64_t key = 0; key < tokens; key += kKeyBlock) {
+    const float* const q = packed + key * options.head_dim;
+    *blocks++ = {.q = q, .k = q + plane, .v = q + 2 * plane};
   }
-  std::fill(scratch.values + args.tokens * d, scratch.values + RoundUp(args.tokens, kKeyStep) * d,
-            0.0f);
+  return blocks;
+}
+
+void Attention::Impl::PrepareHead(const AttentionArgs& args, int64_t head,
+                                  const Scratch& scratch) const {
+  if (args.qkv != nullptr) {
+    PackHead(args.qkv, args.tokens, head, args.context != nullptr, scratch.packed);
+    ListBlocks(scratch.packed, args.tokens, scratch.blocks);
+    return;
+  }
+  HeadBlock* blocks = scratch.blocks;
+  for (const PackedTokens& piece : args.pieces) {
+    blocks = ListBlocks(piece.data + head * PackedFloats(piece.tokens), piece.tokens, blocks);
+  }
+}
+
+void Attention::Pack(const float* qkv, int64_t tokens, float* packed) const {
+  for (int64_t head = 0; head < impl_->options.heads; ++head) {
+    impl_->PackHead(qkv, tokens, head, /*values=*/true,
+                    packed + head * impl_->PackedFloats(tokens));
+  }
 }
 
 // Turns the scores of one row into unnormalised weights and returns their sum.
@@ -245,17 +297,16 @@ void Attention::Impl::WriteMapRow(const AttentionArgs& args, int64_t map_head, i
 bool Attention::Impl::RunQueryBlock(const AttentionArgs& args, int64_t head, int64_t map_head,
                                     int64_t first_row, const Scratch& scratch) const {
   const int64_t d = options.head_dim;
-  const int64_t rows = std::min(kQueryBlock, args.tokens - first_row);
+  const int64_t rows = std::min(kQueryBlock, args.first_query + args.queries - first_row);
   const auto row_kernel = static_cast<size_t>(RoundUp(rows, kQueryStep) / kQueryStep - 1);
   auto key_kernel = [&](int64_t key) {
     return static_cast<size_t>(
         RoundUp(std::min(kKeyBlock, args.tokens - key), kKeyStep) / kKeyStep - 1);
   };
 
-  const float* const q = args.qkv + first_row * options.strides.row_stride +
-                         head * options.strides.head_stride + options.strides.q_offset;
+  const float* const q = scratch.blocks[first_row / kKeyBlock].q + first_row % kKeyBlock * d;
   for (int64_t key = 0; key < args.tokens; key += kKeyBlock) {
-    score[key_kernel(key)][row_kernel].Run(q, scratch.keys + key * d,
+    score[key_kernel(key)][row_kernel].Run(q, scratch.blocks[key / kKeyBlock].k,
                                            scratch.scores + key * kQueryBlock);
   }
 
@@ -274,11 +325,12 @@ bool Attention::Impl::RunQueryBlock(const AttentionArgs& args, int64_t head, int
   for (int64_t key = 0; key < args.tokens; key += kKeyBlock) {
     const auto& kernels = key == 0 ? context : context_add;
     kernels[key_kernel(key)][row_kernel].Run(scratch.scores + key * kQueryBlock,
-                                             scratch.values + key * d, scratch.context);
+                                             scratch.blocks[key / kKeyBlock].v, scratch.context);
   }
   // Normalising here touches head_dim values a row instead of S.
   for (int64_t i = 0; i < rows; ++i) {
-    float* const dst = args.context + (first_row + i) * options.heads * d + head * d;
+    float* const dst =
+        args.context + (first_row - args.first_query + i) * options.heads * d + head * d;
     for (int64_t j = 0; j < d; ++j) {
       dst[j] = scratch.context[i * d + j] * factors[static_cast<size_t>(i)];
     }
@@ -298,8 +350,9 @@ bool Attention::Run(const AttentionArgs& args, std::span<std::byte> scratch_memo
       if (found != args.map->heads.end()) map_head = found - args.map->heads.begin();
     }
     if (map_head < 0 && args.context == nullptr) continue;
-    impl.PackHead(args, head, scratch);
-    for (int64_t row = 0; row < args.tokens; row += kQueryBlock) {
+    impl.PrepareHead(args, head, scratch);
+    const int64_t end = args.first_query + args.queries;
+    for (int64_t row = args.first_query; row < end; row += kQueryBlock) {
       if (args.context == nullptr && !WantsRows(*args.map, row)) continue;
       finite = impl.RunQueryBlock(args, head, map_head, row, scratch) && finite;
     }

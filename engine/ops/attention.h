@@ -45,13 +45,25 @@ struct MapOutput {
   std::byte* dst = nullptr;
 };
 
+// Consecutive tokens of a sequence whose q, k and v lie as the kernels read them: what Pack wrote.
+struct PackedTokens {
+  const float* data = nullptr;
+  int64_t tokens = 0;
+};
+
 struct AttentionArgs {
-  const float* qkv =
-      nullptr;         // the sequence's first row; readable for kQueryBlock rows behind its last
+  // q, k and v of the sequence: rows as `strides` says, or packed in pieces, of which all but the
+  // last have a multiple of kPieceStep tokens.
+  const float* qkv = nullptr;
+  std::span<const PackedTokens> pieces;
   int64_t tokens = 0;  // S
+  // Rows [first_query, first_query + queries) attend. REQUIRES: first_query is a multiple of
+  // kQueryBlock.
+  int64_t first_query = 0;
+  int64_t queries = 0;
   const Mask* mask = nullptr;
   float* context =
-      nullptr;  // [S, heads · head_dim]; null: only the map is wanted and v is left alone
+      nullptr;  // [queries, heads · head_dim]; null: only the map is wanted and v is left alone
   const MapOutput* map = nullptr;  // null: no map is wanted
 };
 
@@ -59,11 +71,16 @@ struct AttentionArgs {
 class Attention {
  public:
   static constexpr int64_t kQueryBlock = 32;
+  static constexpr int64_t kPieceStep = 64;
 
   // Errors: kInternal when oneDNN cannot build its micro-kernels.
   static absl::StatusOr<Attention> Create(const AttentionOptions& options);
 
   Attention() = default;  // only to be assigned to
+
+  // Packs `tokens` rows of q, k and v: `packed` has room for 3 · heads · head_dim values for each
+  // token of `tokens` rounded up to kPieceStep.
+  void Pack(const float* qkv, int64_t tokens, float* packed) const;
 
   // Scratch that Run needs for sequences of up to `tokens` tokens.
   size_t scratch_bytes(int64_t tokens) const;

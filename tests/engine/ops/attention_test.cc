@@ -74,6 +74,7 @@ class AttentionTest : public ::testing::Test {
         .heads = heads, .rows = rows, .dst = reinterpret_cast<std::byte*>(output.map.data())};
     output.finite = attention->Run({.qkv = qkv.data(),
                                     .tokens = tokens,
+                                    .queries = tokens,
                                     .mask = &mask,
                                     .context = want_context ? output.context.data() : nullptr,
                                     .map = heads.empty() ? nullptr : &map},
@@ -216,6 +217,46 @@ TEST_F(AttentionTest, NonFiniteScoresAreReportedAndNeverSwallowed) {
   const Output got = Run(kOptions, qkv, Mask());
   EXPECT_FALSE(got.finite);
   EXPECT_TRUE(std::isnan(got.map[0]));
+}
+
+// However a sequence is cut, and whichever rows are asked for, each row has the bits that it has in
+// the whole.
+TEST_F(AttentionTest, PackedPiecesAndRangesOfRowsGiveTheBitsOfTheWhole) {
+  for (const int64_t tokens : {65, 128, 200}) {
+    const std::vector<float> qkv = RandomQkv(tokens);
+    const std::vector<uint8_t> pairs = RandomBits(tokens * tokens);
+    const Mask mask = {.pairs = pairs};
+    const Output whole = Run(kOptions, qkv, mask);
+    auto attention = Attention::Create(kOptions);
+    ASSERT_TRUE(attention.ok()) << attention.status();
+    auto scratch = Buffer::Allocate(attention->scratch_bytes(tokens), "scratch");
+    for (const int64_t piece : {64, 128}) {
+      std::vector<std::vector<float>> memory;
+      std::vector<PackedTokens> pieces;
+      for (int64_t first = 0; first < tokens; first += piece) {
+        const int64_t count = std::min(piece, tokens - first);
+        auto& packed = memory.emplace_back(static_cast<size_t>((count + 63) / 64 * 64 * 3 * kWidth),
+                                           NAN);
+        attention->Pack(qkv.data() + first * 3 * kWidth, count, packed.data());
+        pieces.push_back({.data = packed.data(), .tokens = count});
+      }
+      for (int64_t first = 0; first < tokens; first += 64) {
+        const int64_t queries = std::min<int64_t>(64, tokens - first);
+        std::vector<float> context(static_cast<size_t>(queries * kWidth));
+        EXPECT_TRUE(attention->Run({.pieces = pieces,
+                                    .tokens = tokens,
+                                    .first_query = first,
+                                    .queries = queries,
+                                    .mask = &mask,
+                                    .context = context.data()},
+                                   scratch->bytes()));
+        EXPECT_EQ(std::memcmp(context.data(), whole.context.data() + first * kWidth,
+                              context.size() * sizeof(float)),
+                  0)
+            << tokens << " tokens in pieces of " << piece << ", rows from " << first;
+      }
+    }
+  }
 }
 
 TEST_F(AttentionTest, ScratchDoesNotGrowWithTheSquareOfTheLength) {
