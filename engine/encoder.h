@@ -1,11 +1,12 @@
 // encoder.h — the forward pass: from the sequences of a batch to their answers.
 //
-// Role: one Encoder belongs to one worker thread. It reads the spec and the shared weights, owns
-//       the scratch memory, and never asks for a family's name.
+// Role: one Encoder belongs to one worker thread: it is the owner of the worker's batches. It reads
+//       the spec and the shared weights, and never asks for a family's name.
 //
-// The sequences of a batch lie end to end, [tokens, hidden], and no token is padded to anything.
-// They are sorted by how far they must run, so that a sequence which has all it asked for falls off
-// the end and later blocks run on fewer rows:
+// The sequences of a pass lie end to end (batch_layout.h). They are sorted by how far they must run,
+// so that a sequence which has all it asked for falls off the end and later blocks run on fewer
+// rows. Each block is a phase (block_phase.h), whose tiles the owner computes one after the other;
+// or helpers compute some of them, where cores are idle:
 //
 //   Embed ─▶ hidden state 0 ─▶ block 0 ─▶ hidden state 1 ─▶ block 1 ─▶ … ─▶ final norm ─┐
 //                                 └▶ map 0                    └▶ map 1                  │
@@ -14,97 +15,91 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
-#include <string_view>
 #include <vector>
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "engine/answer_writer.h"
+#include "engine/block_phase.h"
+#include "engine/block_runner.h"
+#include "engine/embedder.h"
 #include "engine/engine.h"
+#include "engine/helpers.h"
 #include "engine/model/spec.h"
-#include "engine/tensor/buffer.h"
+#include "engine/phase_memory.h"
+#include "engine/steps.h"
 #include "engine/weights.h"
 
 namespace encoderd {
 
 class Encoder final : public Worker {
  public:
-  // The spec and the weights must outlive the encoder. REQUIRES: max_tokens > 0.
-  static absl::StatusOr<std::unique_ptr<Encoder>> Create(const EncoderSpec& spec,
-                                                         const EncoderWeights& weights,
-                                                         int64_t max_tokens);
+  // What the encoders of an engine share; all of it outlives them.
+  struct Shared {
+    const EncoderSpec& spec;
+    const EncoderWeights& weights;
+    const BatchLimits& limits;
+    PhaseMemory& memory;
+    Helpers* helpers;  // null: every batch runs on its own worker alone
+  };
 
-  // Scratch memory of an encoder for batches of up to max_tokens tokens.
+  // Errors: kResourceExhausted.
+  static absl::StatusOr<std::unique_ptr<Encoder>> Create(const Shared& shared);
+  ~Encoder() override { shared_.memory.Leave(seat_); }
+
+  // Scratch memory of an encoder, apart from what is in PhaseMemory.
   static int64_t ScratchBytes(const EncoderSpec& spec, const EncoderWeights& weights,
-                              int64_t max_tokens);
+                              const BatchLimits& limits);
 
   absl::Status Run(std::span<BatchItem> items, absl::FunctionRef<bool()> abandoned) override;
 
  private:
-  // One sequence in its place in the batch.
-  struct Placed {
-    BatchItem* item;
-    int64_t first_row;
-    int64_t tokens;
-
-    size_t place() const { return item->plan->PlaceOf(item->sequence); }
-    const Sequence& sequence() const { return item->request->sequences[item->sequence]; }
-    const Plan& plan() const { return *item->plan; }
-  };
-
-  // Buffers by name, allocated once at their largest. Each has padding rows behind the rows in use.
-  struct Scratch {
-    Buffer hidden;      // [tokens, width]: the residual stream
-    Buffer inner;       // [tokens, hidden]: within a block: normed input, or sums before a norm
-    Buffer qkv;         // [tokens, 3·hidden]
-    Buffer context;     // [tokens, hidden]
-    Buffer ffn;         // [chunk, ffn]
-    Buffer input;       // [tokens, input_dim]: vectors in front of input_steps
-    Buffer steps[2];    // [step rows, widest step]: ping-pong of RunSteps
-    Buffer pooled;      // [step rows, widest hidden state]
-    Buffer attention;   // of ops::Attention
-    Buffer scratchpad;  // of oneDNN
-  };
-
-  Encoder(const EncoderSpec& spec, const EncoderWeights& weights, int64_t max_tokens)
-      : spec_(spec), weights_(weights), max_tokens_(max_tokens) {}
+  Encoder(const Shared& shared, int seat, std::unique_ptr<BlockRunner> runner, Embedder embedder,
+          AnswerWriter writer, StepRunner steps)
+      : shared_(shared),
+        spec_(shared.spec),
+        seat_(seat),
+        runner_(std::move(runner)),
+        embedder_(std::move(embedder)),
+        writer_(std::move(writer)),
+        steps_(std::move(steps)) {}
 
   // A pass: items that start at the same block.
   absl::Status RunPass(std::span<BatchItem* const> items, absl::FunctionRef<bool()> abandoned);
   void Place(std::span<BatchItem* const> items);
-  // Rows of the sequences that run further than so many half blocks: attention is the first half of
-  // a block.
-  int64_t RowsRunningBeyond(int64_t half_blocks) const;
-
   // The rows in front of `first_block`: made from the input, or those that the caller has kept.
   absl::Status Begin(int64_t first_block);
-  absl::Status Embed();
-  void EmbedTokens(const Placed& placed, float* rows) const;
-  void AddPositionsAndTypes(const Placed& placed, float* rows) const;
-  absl::Status RunBlock(int64_t layer);
-  void RunAttention(int64_t layer);
-  absl::Status RunRowWise(const BlockWeights& block, int64_t first_row, int64_t rows);
-  absl::StatusOr<float*> RunSteps(const std::vector<StepWeights>& steps, const float* src,
-                                  int64_t rows);
+  // Runs block `attend`, from its attention on, and computes q, k and v of block `project`.
+  absl::Status RunPhase(std::optional<int64_t> attend, std::optional<int64_t> project);
+  void FillPhase(BlockPhase& phase, std::optional<int64_t> attend, std::optional<int64_t> project);
+  // Returns whether any map is wanted.
+  bool ListMaps(int64_t layer, std::vector<ops::MapOutput>& maps) const;
+  bool Shares(int tiles, bool maps) const;
+  absl::Status ComputeTiles(BlockPhase& phase);
+  void TakeResults(const BlockPhase& phase, int tiles);
 
+  HiddenRows RowsOf(const PlacedSequence& sequence, int64_t width);
   void WriteHiddenState(int64_t layer);
-  void KeepHidden(const Placed& placed) const;
-  void CheckHeadInput(const Placed& placed, std::string_view head) const;
   absl::Status WriteFinal();
-  void WritePooledVectors(const Placed& placed, size_t output, int64_t width);
-  absl::Status WritePooler(const Placed& placed, size_t output);
-  absl::Status WriteLogits(const Placed& placed);
-  std::span<const float> HiddenRows(const Placed& placed, int64_t width) const;
-  std::span<const Span> RangesOf(const Placed& placed);
 
+  const Shared shared_;
   const EncoderSpec& spec_;
-  const EncoderWeights& weights_;
-  const int64_t max_tokens_;  // rows that scratch holds
-  Scratch scratch_;
+  const int seat_;
+  const std::unique_ptr<BlockRunner> runner_;
+  Embedder embedder_;
+  AnswerWriter writer_;
+  StepRunner steps_;
   std::vector<BatchItem*> items_;  // of the running batch, those that start first first
-  std::vector<Placed> placed_;     // of the running pass, those that run furthest first
-  Span whole_;                     // what RangesOf points to when a sequence has no spans
+
+  // Of the running pass.
+  PoolRef<BatchLayout> layout_;
+  PoolRef<Generation> rows_;
+  std::vector<TileRows> results_;          // by tile; in rows_
+  bool may_share_ = false;                 // helpers may see the layout
+  std::vector<HiddenRows::Piece> pieces_;  // what RowsOf points to
 };
 
 }  // namespace encoderd

@@ -7,10 +7,12 @@
 #include "absl/strings/str_join.h"
 #include "engine/answer.h"
 #include "engine/encoder.h"
+#include "engine/helpers.h"
 #include "engine/io/file.h"
 #include "engine/model/model_folder.h"
 #include "engine/model/spec_json.h"
 #include "engine/ops/runtime.h"
+#include "engine/phase_memory.h"
 #include "engine/status_macros.h"
 #include "engine/weights.h"
 
@@ -33,9 +35,14 @@ absl::StatusOr<int64_t> MaxSequenceTokens(const EncoderSpec& spec, int64_t asked
   return spec.max_positions > 0 ? spec.max_positions : kDefaultMaxSequenceTokens;
 }
 
-// A sequence longer than the batch target runs alone: scratch holds the larger of the two.
-int64_t ScratchTokens(const EngineInfo& info) {
-  return std::max(info.max_batch_tokens, info.max_sequence_tokens);
+PhaseShape ShapeOf(const EncoderSpec& spec, const EngineInfo& info, int helpers) {
+  // A sequence longer than the batch target runs alone.
+  return {
+      .width = std::max(spec.embedding_size(), spec.hidden_size),
+      .hidden = spec.hidden_size,
+      .limits = {.max_batch_tokens = info.max_batch_tokens,
+                 .max_sequence_tokens = std::max(info.max_batch_tokens, info.max_sequence_tokens)},
+      .helpers = helpers};
 }
 
 std::string NumericsId(const EncoderSpec& spec, const EngineInfo& info) {
@@ -50,6 +57,16 @@ class LoadedEngine final : public Engine {
   LoadedEngine(EncoderSpec spec, EncoderWeights weights, EngineInfo info)
       : spec_(std::move(spec)), weights_(std::move(weights)), info_(std::move(info)) {}
 
+  absl::Status Start(int workers) {
+    const PhaseShape shape = ShapeOf(spec_, info_, workers - 1);
+    limits_ = shape.limits;
+    ASSIGN_OR_RETURN(memory_, PhaseMemory::Create(shape));
+    if (workers == 1) return absl::OkStatus();
+    ASSIGN_OR_RETURN(helpers_,
+                     Helpers::Start(spec_, weights_, limits_.max_sequence_tokens, workers));
+    return absl::OkStatus();
+  }
+
   const EncoderSpec& spec() const override { return spec_; }
   const EngineInfo& info() const override { return info_; }
 
@@ -59,13 +76,20 @@ class LoadedEngine final : public Engine {
 
   absl::StatusOr<std::unique_ptr<Worker>> CreateWorker() const override {
     ops::EnterNumericEnvironment();
-    return Encoder::Create(spec_, weights_, ScratchTokens(info_));
+    return Encoder::Create({.spec = spec_,
+                            .weights = weights_,
+                            .limits = limits_,
+                            .memory = *memory_,
+                            .helpers = helpers_.get()});
   }
 
  private:
   const EncoderSpec spec_;
   const EncoderWeights weights_;
   const EngineInfo info_;
+  BatchLimits limits_;
+  std::unique_ptr<PhaseMemory> memory_;
+  std::unique_ptr<Helpers> helpers_;  // null: there is one worker, and nobody to help it
 };
 
 }  // namespace
@@ -93,11 +117,18 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Load(const EngineOptions& option
   info.tensors_unused = folder.checkpoint.unused();
   info.parameters = folder.checkpoint.parameters();
   info.weights_bytes = static_cast<int64_t>(weights.bytes());
-  info.scratch_bytes_per_worker = Encoder::ScratchBytes(folder.spec, weights, ScratchTokens(info));
+  const PhaseShape shape = ShapeOf(folder.spec, info, options.workers - 1);
+  const int64_t phases = PhaseMemory::BytesPerThread(shape);
+  info.scratch_bytes_per_worker =
+      Encoder::ScratchBytes(folder.spec, weights, shape.limits) + phases;
+  info.scratch_bytes_per_helper =
+      BlockRunner::ScratchBytes(folder.spec, weights, shape.limits.max_sequence_tokens) + phases;
   info.fixed_row_blocks = weights.buckets.fixed();
   info.numerics_id = NumericsId(folder.spec, info);
-  return std::make_unique<LoadedEngine>(std::move(folder.spec), std::move(weights),
-                                        std::move(info));
+  auto engine =
+      std::make_unique<LoadedEngine>(std::move(folder.spec), std::move(weights), std::move(info));
+  RETURN_IF_ERROR(engine->Start(options.workers));
+  return engine;
 }
 
 }  // namespace encoderd

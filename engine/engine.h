@@ -30,7 +30,10 @@ struct EngineOptions {
   // row blocks; the products do not get larger beyond one, so more tokens only add to the latency.
   int64_t max_batch_tokens = 512;
   int64_t max_sequence_tokens = 0;  // 0 = the model's own limit; 8192 for models without one
-  bool strict = false;              // tensors in the file that the model does not use are an error
+  // Workers that will run batches at the same time. While fewer do, the idle cores help with the
+  // tiles of a large batch: the engine has workers - 1 threads for that, which sleep otherwise.
+  int workers = 1;
+  bool strict = false;  // tensors in the file that the model does not use are an error
 };
 
 // What was loaded; never changes.
@@ -45,6 +48,7 @@ struct EngineInfo {
   int64_t parameters = 0;
   int64_t weights_bytes = 0;  // packed, in memory
   int64_t scratch_bytes_per_worker = 0;
+  int64_t scratch_bytes_per_helper = 0;  // there are workers - 1 helpers
   int64_t max_batch_tokens = 0;  // of several sequences; one alone may have max_sequence_tokens
   int64_t max_sequence_tokens = 0;
   bool fixed_row_blocks =
@@ -84,7 +88,7 @@ class Worker {
   virtual absl::Status Run(std::span<BatchItem> items, absl::FunctionRef<bool()> abandoned) = 0;
 };
 
-// Immutable and thread-safe after Load.
+// Immutable and thread-safe after Load; it must outlive its workers.
 class Engine {
  public:
   virtual ~Engine() = default;

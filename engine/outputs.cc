@@ -37,8 +37,16 @@ bool AllWithin(std::span<const float> values, float limit) {
 
 }  // namespace
 
-bool AllFinite(std::span<const float> values) {
-  return AllWithin(values, LargestFinite(DataType::kFp32));
+const float* HiddenRows::Row(int64_t token) const {
+  auto piece = pieces.begin();
+  for (; token >= piece->tokens; ++piece) token -= piece->tokens;
+  return piece->rows + token * width;
+}
+
+bool AllFinite(const HiddenRows& hidden) {
+  return std::ranges::all_of(hidden.pieces, [&](const HiddenRows::Piece& piece) {
+    return AllWithin(hidden.Floats(piece), LargestFinite(DataType::kFp32));
+  });
 }
 
 bool WriteRows(std::span<const float> rows, int64_t first_row, DataType type,
@@ -50,13 +58,22 @@ bool WriteRows(std::span<const float> rows, int64_t first_row, DataType type,
   return AllWithin(rows, LargestFinite(type));
 }
 
+bool WriteRows(const HiddenRows& hidden, int64_t first_row, DataType type, AnswerTensor& tensor) {
+  bool finite = true;
+  for (const HiddenRows::Piece& piece : hidden.pieces) {
+    finite = WriteRows(hidden.Floats(piece), first_row, type, tensor) && finite;
+    first_row += piece.tokens;
+  }
+  return finite;
+}
+
 void Pool(Pooling kind, const PooledRows& rows, std::span<float> dst) {
   int64_t count = 0;
   for (uint32_t row = rows.range.begin; row < rows.range.end; ++row) {
     if (!rows.keys.empty() && rows.keys[row] == 0) continue;
-    const float* const hidden = rows.hidden.data() + row * rows.width;
+    const float* const hidden = rows.hidden.Row(row);
     if (count++ == 0) {
-      std::copy(hidden, hidden + rows.width, dst.begin());
+      std::copy(hidden, hidden + rows.hidden.width, dst.begin());
       if (kind == Pooling::kCls) return;
     } else if (kind == Pooling::kMax) {
       for (size_t i = 0; i < dst.size(); ++i) {

@@ -13,16 +13,31 @@
 
 namespace encoderd {
 
+// The activations of one sequence, [S, width], in pieces that follow one another.
+struct HiddenRows {
+  struct Piece {
+    const float* rows = nullptr;
+    int64_t tokens = 0;
+  };
+  std::span<const Piece> pieces;
+  int64_t width = 0;
+
+  const float* Row(int64_t token) const;
+  std::span<const float> Floats(const Piece& piece) const {
+    return {piece.rows, static_cast<size_t>(piece.tokens * width)};
+  }
+};
+
 // Whether no value is an infinity or NaN.
-bool AllFinite(std::span<const float> values);
+bool AllFinite(const HiddenRows& hidden);
 
 // Copies `rows` to where rows first_row … of `tensor` lie.
 bool WriteRows(std::span<const float> rows, int64_t first_row, DataType type, AnswerTensor& tensor);
+bool WriteRows(const HiddenRows& hidden, int64_t first_row, DataType type, AnswerTensor& tensor);
 
 // The rows of a sequence that one pooled vector is made of: the visible tokens among [begin, end).
 struct PooledRows {
-  std::span<const float> hidden;  // [S, width] of the sequence
-  int64_t width = 0;
+  HiddenRows hidden;
   std::span<const uint8_t> keys;  // [S] or empty = all visible
   Span range;
 };

@@ -70,7 +70,7 @@ Plan MapPartOf(const EncoderSpec& spec, const Plan& plan, const MapPart& part) {
       << "MapPartOf: the plan has no map of block " << part.block;
   Plan result = EmptyPart(plan, part.sequence, part.block);
   result.attentions = true;
-  result.attention_layers = {static_cast<int32_t>(part.block)};
+  result.attention_layers.push_back(static_cast<int32_t>(part.block));
   result.attention_heads.assign(
       plan.attention_heads.begin() + static_cast<int64_t>(part.first_head),
       plan.attention_heads.begin() + static_cast<int64_t>(part.end_head));

@@ -39,7 +39,8 @@ std::string Names(const std::vector<std::string>& names) {
 MemoryNeed MemoryNeedOf(const EngineInfo& info, const Options& options) {
   return {.process = kProcessBytes,
           .weights = info.weights_bytes,
-          .scratch = options.workers * info.scratch_bytes_per_worker,
+          .scratch = options.workers * info.scratch_bytes_per_worker +
+                     (options.workers - 1) * info.scratch_bytes_per_helper,
           .calls = options.max_inflight_bytes};
 }
 
@@ -63,12 +64,13 @@ std::string CheckReport(const Engine& engine, const Options& options) {
       Line("tensors not used", Names(info.tensors_unused)), "spec:\n", SpecToJson(spec).dump(2),
       "\n", Line("weights in memory", Mebibytes(need.weights)),
       Line("scratch per worker", Mebibytes(info.scratch_bytes_per_worker)),
-      Line("workers", absl::StrCat(options.workers)),
+      Line("scratch per helper", Mebibytes(info.scratch_bytes_per_helper)),
+      Line("workers, helpers", absl::StrCat(options.workers, ", ", options.workers - 1)),
       Line("largest answer", Mebibytes(options.max_response_bytes)),
       Line("largest request", Mebibytes(kMaxRequestBytes)),
       Line("suggested memory request",
            absl::StrCat(Mebibytes(need.Total()), " = process ", Mebibytes(need.process),
-                        " + weights + scratch of all workers + calls in flight ",
+                        " + weights + scratch of all workers and helpers + calls in flight ",
                         Mebibytes(need.calls))));
 }
 

@@ -13,7 +13,7 @@ namespace encoderd {
 struct MemoryNeed {
   int64_t process = 0;  // binary, libraries, connections, kernels: measured on an empty server
   int64_t weights = 0;
-  int64_t scratch = 0;  // of all workers
+  int64_t scratch = 0;  // of all workers and helpers
   int64_t calls = 0;    // the most that all calls together may hold: max_inflight_bytes
 
   int64_t Total() const { return process + weights + scratch + calls; }

@@ -61,6 +61,7 @@ int WorkersOf(const Options& options) {
 absl::StatusOr<std::unique_ptr<Engine>> LoadEngine(const Options& options) {
   EngineOptions engine = {.model_dir = options.model_dir,
                           .max_sequence_tokens = options.max_sequence_tokens,
+                          .workers = options.workers,
                           .strict = options.strict};
   if (options.max_batch_tokens > 0) engine.max_batch_tokens = options.max_batch_tokens;
   return Engine::Load(engine);

@@ -71,11 +71,11 @@ struct HeadBlock {
 struct Scratch {
   HeadBlock* blocks;  // [key blocks] of the current head
   float* packed;      // one head of the sequence, where the caller has not packed it
-  float* scores;    // [key blocks][kQueryBlock][kKeyBlock]
-  float* bias;      // [padded keys]: 0 where the keys mask lets a key be seen, −∞ elsewhere
-  float* row_bias;  // [padded keys]: the same with the other mask parts of one row
-  float* context;   // [kQueryBlock, head_dim]
-  float* map_row;   // [padded keys]
+  float* scores;      // [key blocks][kQueryBlock][kKeyBlock]
+  float* bias;        // [padded keys]: 0 where the keys mask lets a key be seen, −∞ elsewhere
+  float* row_bias;    // [padded keys]: the same with the other mask parts of one row
+  float* context;     // [kQueryBlock, head_dim]
+  float* map_row;     // [padded keys]
 };
 
 constexpr float kHidden = -std::numeric_limits<float>::infinity();
@@ -211,7 +211,8 @@ void Attention::Impl::PackHead(const float* qkv, int64_t tokens, int64_t head, b
   qkv += head * head_stride;
   auto copy = [&](const float* src, float* dst) {
     for (int64_t token = 0; token < tokens; ++token) {
-      std::memcpy(dst + token * d, src + token * row_stride, static_cast<size_t>(d) * sizeof(float));
+      std::memcpy(dst + token * d, src + token * row_stride,
+                  static_cast<size_t>(d) * sizeof(float));
     }
   };
   copy(qkv + q_offset, packed);

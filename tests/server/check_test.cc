@@ -10,13 +10,14 @@
 namespace encoderd {
 namespace {
 
-TEST(MemoryNeedTest, CountsEveryWorkerAndAllThatCallsMayHold) {
-  EngineInfo info = {.weights_bytes = 1000, .scratch_bytes_per_worker = 10};
+TEST(MemoryNeedTest, CountsEveryWorkerEveryHelperAndAllThatCallsMayHold) {
+  EngineInfo info = {
+      .weights_bytes = 1000, .scratch_bytes_per_worker = 10, .scratch_bytes_per_helper = 4};
   const MemoryNeed need = MemoryNeedOf(info, {.workers = 3, .max_inflight_bytes = 28});
   EXPECT_EQ(need.weights, 1000);
-  EXPECT_EQ(need.scratch, 30);
+  EXPECT_EQ(need.scratch, 38);
   EXPECT_EQ(need.calls, 28);
-  EXPECT_EQ(need.Total(), need.process + 1058);
+  EXPECT_EQ(need.Total(), need.process + 1066);
 }
 
 TEST(CheckReportTest, ListsUnusedTensors) {

@@ -24,15 +24,15 @@ constexpr int64_t kWidth = kHeads * kHeadDim;
 constexpr float kScale = 0.22360679775f;  // 1/√20
 
 constexpr QkvStrides kSeparate = {.row_stride = 3 * kWidth,
-                                     .head_stride = kHeadDim,
-                                     .q_offset = 0,
-                                     .k_offset = kWidth,
-                                     .v_offset = 2 * kWidth};
+                                  .head_stride = kHeadDim,
+                                  .q_offset = 0,
+                                  .k_offset = kWidth,
+                                  .v_offset = 2 * kWidth};
 constexpr QkvStrides kByHead = {.row_stride = 3 * kWidth,
-                                   .head_stride = 3 * kHeadDim,
-                                   .q_offset = 0,
-                                   .k_offset = kHeadDim,
-                                   .v_offset = 2 * kHeadDim};
+                                .head_stride = 3 * kHeadDim,
+                                .q_offset = 0,
+                                .k_offset = kHeadDim,
+                                .v_offset = 2 * kHeadDim};
 
 struct Output {
   std::vector<float> context;
@@ -235,8 +235,8 @@ TEST_F(AttentionTest, PackedPiecesAndRangesOfRowsGiveTheBitsOfTheWhole) {
       std::vector<PackedTokens> pieces;
       for (int64_t first = 0; first < tokens; first += piece) {
         const int64_t count = std::min(piece, tokens - first);
-        auto& packed = memory.emplace_back(static_cast<size_t>((count + 63) / 64 * 64 * 3 * kWidth),
-                                           NAN);
+        auto& packed =
+            memory.emplace_back(static_cast<size_t>((count + 63) / 64 * 64 * 3 * kWidth), NAN);
         attention->Pack(qkv.data() + first * 3 * kWidth, count, packed.data());
         pieces.push_back({.data = packed.data(), .tokens = count});
       }

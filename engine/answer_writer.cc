@@ -1,0 +1,168 @@
+#include "engine/answer_writer.h"
+
+#include <algorithm>
+#include <string>
+
+#include "absl/log/check.h"
+#include "absl/strings/str_cat.h"
+#include "engine/status_macros.h"
+
+namespace encoderd {
+namespace {
+
+size_t PooledBytes(const EncoderSpec& spec) {
+  return static_cast<size_t>(StepRunner::kRows *
+                             std::max(spec.embedding_size(), spec.hidden_size)) *
+         sizeof(float);
+}
+
+// Where the item's rows begin in what is per token, and in what is pooled.
+int64_t FirstRow(const BatchItem& item) {
+  return item.plan->token_offsets[item.plan->PlaceOf(item.sequence)];
+}
+int64_t FirstPooledRow(const BatchItem& item) {
+  return item.plan->pooled_offsets[item.plan->PlaceOf(item.sequence)];
+}
+
+// ReLU turns NaN into 0, so what enters a head is looked at as well as what leaves it.
+void CheckHeadInput(BatchItem& item, const HiddenRows& hidden, std::string_view head) {
+  if (!AllFinite(hidden)) {
+    AnswerWriter::Fail(item, absl::StrCat("the input of ", std::string(head)));
+  }
+}
+
+void KeepHidden(const BatchItem& item, const HiddenRows& hidden) {
+  float* dst = item.hidden.data();
+  for (const HiddenRows::Piece& piece : hidden.pieces) {
+    dst = std::ranges::copy(hidden.Floats(piece), dst).out;
+  }
+  CHECK_EQ(dst - item.hidden.data(), static_cast<int64_t>(item.hidden.size()));
+}
+
+}  // namespace
+
+int64_t AnswerWriter::ScratchBytes(const EncoderSpec& spec) {
+  return static_cast<int64_t>(PooledBytes(spec));
+}
+
+absl::StatusOr<AnswerWriter> AnswerWriter::Create(const EncoderSpec& spec,
+                                                  const EncoderWeights& weights) {
+  AnswerWriter writer(spec, weights);
+  ASSIGN_OR_RETURN(writer.pooled_, Buffer::AllocateZeroed(PooledBytes(spec), "pooled rows"));
+  return writer;
+}
+
+void AnswerWriter::Fail(BatchItem& item, std::string_view output) {
+  if (!item.status.ok()) return;
+  item.status = absl::InternalError(absl::StrCat(
+      "sequences[", item.sequence, "]: ", std::string(output),
+      " is not finite, or beyond the range of ", std::string(DataTypeName(item.plan->dtype)),
+      ": expected finite numbers; check the weights and the input for extreme values"));
+}
+
+void AnswerWriter::WriteHiddenState(BatchItem& item, const HiddenRows& hidden, int64_t layer) {
+  const Plan& plan = *item.plan;
+  const auto found = std::ranges::find(plan.hidden_layers, layer);
+  if (found != plan.hidden_layers.end()) {
+    AnswerTensor& tensor =
+        item.answer->hidden_states[static_cast<size_t>(found - plan.hidden_layers.begin())];
+    if (!WriteRows(hidden, FirstRow(item), plan.dtype, tensor)) {
+      Fail(item, absl::StrCat("hidden state ", layer));
+    }
+  }
+  for (size_t i = 0; i < plan.pooled.size(); ++i) {
+    if (plan.pooled[i].layer == layer) WritePooledVectors(item, hidden, i);
+  }
+  if (plan.keeps_hidden && plan.layers_run == layer) KeepHidden(item, hidden);
+}
+
+absl::Status AnswerWriter::WriteFinal(BatchItem& item, const HiddenRows& hidden,
+                                      StepRunner& steps) {
+  const Plan& plan = *item.plan;
+  if (plan.last_hidden_state &&
+      !WriteRows(hidden, FirstRow(item), plan.dtype, item.answer->last_hidden_state)) {
+    Fail(item, "last_hidden_state");
+  }
+  for (size_t i = 0; i < plan.pooled.size(); ++i) {
+    if (plan.pooled[i].layer.has_value()) continue;
+    if (plan.pooled[i].kind == Pooling::kPooler) {
+      CheckHeadInput(item, hidden, "pooler");
+      RETURN_IF_ERROR(WritePooler(item, hidden, i, steps));
+    } else {
+      WritePooledVectors(item, hidden, i);
+    }
+  }
+  if (!plan.logits) return absl::OkStatus();
+  CheckHeadInput(item, hidden, "logits");
+  return WriteLogits(item, hidden, steps);
+}
+
+// What the pooled vectors of a sequence are made of: its spans, or all of it.
+std::span<const Span> AnswerWriter::RangesOf(const BatchItem& item) {
+  const Sequence& sequence = item.request->sequences[item.sequence];
+  if (!sequence.spans.empty()) return sequence.spans;
+  whole_ = {.begin = 0, .end = static_cast<uint32_t>(sequence.tokens())};
+  return {&whole_, 1};
+}
+
+void AnswerWriter::WritePooledVectors(BatchItem& item, const HiddenRows& hidden, size_t output) {
+  const Plan& plan = *item.plan;
+  const std::span<float> vector = pooled_.floats().first(static_cast<size_t>(hidden.width));
+  int64_t row = FirstPooledRow(item);
+  for (const Span& range : RangesOf(item)) {
+    Pool(plan.pooled[output].kind,
+         {.hidden = hidden,
+          .keys = item.request->sequences[item.sequence].mask.keys,
+          .range = range},
+         vector);
+    if (!WritePooled(vector, plan.pooled[output], row++, plan.dtype, item.answer->pooled[output])) {
+      Fail(item, absl::StrCat("pooled[", output, "]"));
+    }
+  }
+}
+
+// The checkpoint's own pooler reads the first token of each range, as BertPooler does.
+absl::Status AnswerWriter::WritePooler(BatchItem& item, const HiddenRows& hidden, size_t output,
+                                       StepRunner& steps) {
+  const Plan& plan = *item.plan;
+  const std::span<const Span> ranges = RangesOf(item);
+  float* const rows = pooled_.floats().data();
+  int64_t row = FirstPooledRow(item);
+  for (size_t first = 0; first < ranges.size(); first += StepRunner::kRows) {
+    const size_t count = std::min<size_t>(StepRunner::kRows, ranges.size() - first);
+    for (size_t i = 0; i < count; ++i) {
+      std::copy_n(hidden.Row(ranges[first + i].begin), hidden.width,
+                  rows + static_cast<int64_t>(i) * hidden.width);
+    }
+    ASSIGN_OR_RETURN(float* result, steps.Run(weights_->pooler, rows, static_cast<int64_t>(count)));
+    const int64_t out = WidthAfter(spec_->pooler, hidden.width);
+    for (size_t i = 0; i < count; ++i, result += out) {
+      if (!WritePooled({result, static_cast<size_t>(out)}, plan.pooled[output], row++, plan.dtype,
+                       item.answer->pooled[output])) {
+        Fail(item, absl::StrCat("pooled[", output, "]"));
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status AnswerWriter::WriteLogits(BatchItem& item, const HiddenRows& hidden,
+                                       StepRunner& steps) {
+  AnswerTensor& logits = item.answer->logits;
+  int64_t dst_row = FirstRow(item);
+  for (const HiddenRows::Piece& piece : hidden.pieces) {
+    for (int64_t row = 0; row < piece.tokens; row += StepRunner::kRows) {
+      const int64_t count = std::min(StepRunner::kRows, piece.tokens - row);
+      ASSIGN_OR_RETURN(const float* result,
+                       steps.Run(weights_->logits, piece.rows + row * hidden.width, count));
+      if (!WriteRows({result, static_cast<size_t>(count * logits.shape.back())}, dst_row,
+                     item.plan->dtype, logits)) {
+        Fail(item, "logits");
+      }
+      dst_row += count;
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace encoderd

@@ -1,0 +1,164 @@
+#include "engine/block_runner.h"
+
+#include <algorithm>
+#include <string_view>
+
+#include "engine/status_macros.h"
+
+namespace encoderd {
+namespace {
+
+constexpr int64_t kRows = BatchLayout::kMaxRows;
+
+absl::Status Unless(absl::FunctionRef<bool()> stop) {
+  return stop() ? absl::CancelledError() : absl::OkStatus();
+}
+
+// Zeroed: see Generation::Create.
+absl::StatusOr<Buffer> AllocateFloats(int64_t floats, std::string_view what) {
+  return Buffer::AllocateZeroed(static_cast<size_t>(floats) * sizeof(float), what);
+}
+
+}  // namespace
+
+int64_t BlockRunner::ScratchBytes(const EncoderSpec& spec, const EncoderWeights& weights,
+                                  int64_t max_sequence_tokens) {
+  const int64_t width = std::max(spec.embedding_size(), spec.hidden_size);
+  const int64_t floats = kRows * (width + 4 * spec.hidden_size + spec.ffn_size);
+  return floats * static_cast<int64_t>(sizeof(float)) +
+         static_cast<int64_t>(weights.attention.scratch_bytes(max_sequence_tokens) +
+                              weights.scratchpad_bytes());
+}
+
+absl::StatusOr<std::unique_ptr<BlockRunner>> BlockRunner::Create(const EncoderSpec& spec,
+                                                                 const EncoderWeights& weights,
+                                                                 int64_t max_sequence_tokens) {
+  std::unique_ptr<BlockRunner> runner(new BlockRunner(spec, weights));
+  const int64_t width = std::max(spec.embedding_size(), spec.hidden_size);
+  Scratch& scratch = runner->scratch_;
+  ASSIGN_OR_RETURN(scratch.inner, AllocateFloats(kRows * width, "inner rows"));
+  ASSIGN_OR_RETURN(scratch.qkv, AllocateFloats(kRows * 3 * spec.hidden_size, "q, k and v"));
+  ASSIGN_OR_RETURN(scratch.context, AllocateFloats(kRows * spec.hidden_size, "attention context"));
+  ASSIGN_OR_RETURN(scratch.ffn, AllocateFloats(kRows * spec.ffn_size, "FFN rows"));
+  ASSIGN_OR_RETURN(
+      scratch.attention,
+      Buffer::Allocate(weights.attention.scratch_bytes(max_sequence_tokens), "attention"));
+  ASSIGN_OR_RETURN(scratch.scratchpad, Buffer::Allocate(weights.scratchpad_bytes(), "scratchpad"));
+  return runner;
+}
+
+absl::Status BlockRunner::Run(const BlockPhase& phase, int index, const TileRows& dst, Stop stop) {
+  const auto at = static_cast<size_t>(index);
+  const Tile& tile = phase.layout->tiles()[at];
+  const float* x = phase.input[at].hidden;
+  if (phase.attend.has_value()) {
+    const int64_t layer = *phase.attend;
+    RETURN_IF_ERROR(Attend(phase, tile, stop));
+    const int64_t rows = phase.layout->RowsBeyond(tile, 2 * layer + 1);
+    if (rows == 0) return absl::OkStatus();
+    RETURN_IF_ERROR(
+        RunRowWise(weights_.blocks[static_cast<size_t>(layer)], rows, x, dst.hidden, stop));
+    x = dst.hidden;
+  }
+  if (!phase.project.has_value()) return absl::OkStatus();
+  const int64_t rows = phase.layout->RowsBeyond(tile, 2 * *phase.project);
+  if (rows == 0) return absl::OkStatus();
+  return Project(*phase.project, tile, rows, x, dst.qkv, stop);
+}
+
+absl::Status BlockRunner::Attend(const BlockPhase& phase, const Tile& tile, Stop stop) {
+  for (const Segment& segment : phase.layout->SegmentsOf(tile)) {
+    if (phase.layout->SequenceOf(segment).half_blocks <= 2 * *phase.attend) break;
+    RETURN_IF_ERROR(Unless(stop));
+    AttendSegment(phase, tile, segment);
+  }
+  return absl::OkStatus();
+}
+
+void BlockRunner::AttendSegment(const BlockPhase& phase, const Tile& tile, const Segment& segment) {
+  const PlacedSequence& sequence = phase.layout->SequenceOf(segment);
+  const auto index = static_cast<size_t>(segment.sequence);
+  const bool needs_context = sequence.half_blocks > 2 * *phase.attend + 1;
+  const ops::MapOutput* map =
+      phase.maps.empty() || phase.maps[index].dst == nullptr ? nullptr : &phase.maps[index];
+  if (!needs_context && map == nullptr) return;
+
+  pieces_.clear();
+  const float* qkv = nullptr;
+  if (tile.piece) {
+    for (const Segment& piece : phase.layout->SegmentsOf(sequence)) {
+      pieces_.push_back(
+          {.data = phase.input[static_cast<size_t>(piece.tile)].qkv, .tokens = piece.tokens});
+    }
+  } else {
+    qkv = phase.input[static_cast<size_t>(segment.tile)].qkv + segment.row * 3 * spec_.hidden_size;
+  }
+  const bool finite = weights_.attention.Run(
+      {.qkv = qkv,
+       .pieces = pieces_,
+       .tokens = sequence.tokens,
+       .first_query = segment.first_token,
+       .queries = segment.tokens,
+       .mask = &sequence.mask,
+       .context = needs_context ? scratch_.context.floats().data() + segment.row * spec_.hidden_size
+                                : nullptr,
+       .map = map},
+      scratch_.attention.bytes());
+  if (!finite) phase.bad_scores[index].store(true, std::memory_order_relaxed);
+}
+
+absl::Status BlockRunner::RunRowWise(const BlockWeights& block, int64_t rows, const float* x,
+                                     float* dst, Stop stop) {
+  const float* const context = scratch_.context.floats().data();
+  float* const sum = scratch_.inner.floats().data();
+  float* const ffn = scratch_.ffn.floats().data();
+  const std::span<std::byte> scratchpad = scratch_.scratchpad.bytes();
+
+  RETURN_IF_ERROR(Unless(stop));
+  if (!block.ffn_in.has_value()) {
+    if (spec_.norm != NormPlacement::kPost) {
+      return block.attention_output.Run(context, rows, x, dst, scratchpad);
+    }
+    RETURN_IF_ERROR(block.attention_output.Run(context, rows, x, sum, scratchpad));
+    return block.norm1->Run(sum, rows, dst, scratchpad);
+  }
+  // What enters the FFN, and what is added to what leaves it.
+  const float* in = sum;
+  const float* residual = sum;
+  RETURN_IF_ERROR(block.attention_output.Run(context, rows, x, sum, scratchpad));
+  if (spec_.norm == NormPlacement::kPost) {
+    RETURN_IF_ERROR(block.norm1->Run(sum, rows, dst, scratchpad));
+    in = residual = dst;
+  } else if (spec_.norm == NormPlacement::kPre) {
+    RETURN_IF_ERROR(block.norm2->Run(sum, rows, dst, scratchpad));
+    in = dst;
+  }
+  RETURN_IF_ERROR(Unless(stop));
+  RETURN_IF_ERROR(block.ffn_in->Run(in, rows, nullptr, ffn, scratchpad));
+  RETURN_IF_ERROR(Unless(stop));
+  if (spec_.norm != NormPlacement::kPost) {
+    return block.ffn_out->Run(ffn, rows, residual, dst, scratchpad);
+  }
+  RETURN_IF_ERROR(block.ffn_out->Run(ffn, rows, residual, sum, scratchpad));
+  return block.norm2->Run(sum, rows, dst, scratchpad);
+}
+
+absl::Status BlockRunner::Project(int64_t layer, const Tile& tile, int64_t rows, const float* x,
+                                  float* qkv, Stop stop) {
+  const BlockWeights& block = weights_.blocks[static_cast<size_t>(layer)];
+  const std::span<std::byte> scratchpad = scratch_.scratchpad.bytes();
+  RETURN_IF_ERROR(Unless(stop));
+  if (spec_.norm == NormPlacement::kPre) {
+    float* const normed = scratch_.inner.floats().data();
+    RETURN_IF_ERROR(block.norm1->Run(x, rows, normed, scratchpad));
+    x = normed;
+  }
+  float* const dst = tile.piece ? scratch_.qkv.floats().data() : qkv;
+  // Matrices shared by the heads see each head of a token as a row of its own.
+  const int64_t rows_per_token = spec_.hidden_width(layer) / block.qkv.in();
+  RETURN_IF_ERROR(block.qkv.Run(x, rows * rows_per_token, /*residual=*/nullptr, dst, scratchpad));
+  if (tile.piece) weights_.attention.Pack(dst, rows, qkv);
+  return absl::OkStatus();
+}
+
+}  // namespace encoderd
