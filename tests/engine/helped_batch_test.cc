@@ -193,8 +193,10 @@ TEST_F(HelpedBatchTest, HelpersTakeTilesOfALoneSequence) {
   const auto engine = LoadWithWorkers(folder_->path(), 2);
   const auto worker = NewWorker(*engine);
   const Request request = {.sequences = {RandomSequence(512)}, .outputs = States()};
-  // Tiles of 128 rows: the owner's operations when nobody helps.
-  const int64_t all = 4 * (1 + kShape.layers * 6);
+  // Tiles of 128 rows, one chunk each or two of the fixed blocks: the owner's operations when nobody
+  // helps.
+  const int64_t chunks = engine->info().fixed_row_blocks ? 8 : 4;
+  const int64_t all = chunks * (1 + kShape.layers * 6);
   bool helped = false;
   for (int i = 0; i < 200 && !helped; ++i) {
     const int64_t before = ops::ThreadOpCounts().executes;
