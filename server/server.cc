@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
+#include <optional>
 #include <thread>
 #include <utility>
 
@@ -24,6 +25,7 @@
 #include "server/encode_service.h"
 #include "server/engine_runner.h"
 #include "server/health_service.h"
+#include "server/heap.h"
 #include "server/listener.h"
 #include "server/log.h"
 #include "server/mutex.h"
@@ -100,6 +102,10 @@ void SetTransport(grpc::ServerBuilder& builder, const EncodeOptions& service,
   builder.SetSyncServerOption(grpc::ServerBuilder::MAX_POLLERS, 1);
   grpc::ResourceQuota quota("encoderd");
   quota.SetMaxThreads(kMaxReflectionThreads);
+  // What gRPC holds of requests that are still coming, which no handler has seen and our budget does
+  // not know: it reads more slowly as it fills, and then drops streams (RESOURCE_EXHAUSTED).
+  quota.Resize(static_cast<size_t>(
+      std::max(service.max_inflight_bytes, CallBytes(service.limits.max_request_bytes, 0))));
   builder.SetResourceQuota(quota);
 }
 
@@ -116,6 +122,7 @@ class GrpcServer final : public Server {
     metrics_.SetBatcher(nullptr);
     metrics_.SetConnections(nullptr);
     metrics_.SetInflightBytes(nullptr);
+    trimmer_.reset();
     watchdog_.reset();
     if (listener_ != nullptr) listener_->Stop();
     if (grpc_ != nullptr) {
@@ -143,6 +150,7 @@ class GrpcServer final : public Server {
     listener_->Start([this](int fd) { TakeConnection(fd); });
     metrics_.SetConnections([this] { return listener_->Counts(); });
     metrics_.SetInflightBytes([this] { return encode_.inflight_bytes(); });
+    trimmer_.emplace(clock_, [this] { return encode_.inflight_bytes() == 0; });
     return absl::OkStatus();
   }
 
@@ -245,6 +253,7 @@ class GrpcServer final : public Server {
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<Batcher> batcher_;
   std::unique_ptr<Watchdog> watchdog_;
+  std::optional<HeapTrimmer> trimmer_;
   std::thread stopping_;
   Mutex sleep_mutex_;
   CondVar never_;  // notified by the clock alone

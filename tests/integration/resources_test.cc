@@ -70,6 +70,34 @@ TEST(MemoryTest, IsGivenBackAfterBurstsOfLargeAnswers) {
   EXPECT_LT(encoderd.process().ResidentBytes() - first, 8 << 20);
 }
 
+// Large requests, refused as soon as they have come.
+TEST(MemoryTest, IsGivenBackAfterABurstOfLargeRequests) {
+  Encoderd encoderd({kModel, "--workers=2"});
+  encoderd.AwaitServing();
+  const int64_t idle = encoderd.process().ResidentBytes();
+  v1::EncodeRequest request;
+  request.set_model(std::string(size_t{30} << 20, 'm'));
+  std::vector<std::thread> clients;
+  for (int client = 0; client < 12; ++client) {
+    clients.emplace_back([&] {
+      grpc::ClientContext context;
+      context.set_wait_for_ready(true);
+      v1::EncodeResponse response;
+      EXPECT_EQ(v1::EncoderService::NewStub(encoderd.Connect())
+                    ->Encode(&context, request, &response)
+                    .error_code(),
+                grpc::StatusCode::NOT_FOUND);
+    });
+  }
+  for (std::thread& client : clients) client.join();
+  EXPECT_GT(encoderd.process().PeakResidentBytes() - idle, 60 << 20);
+  const absl::Time end = absl::Now() + absl::Seconds(20);
+  while (encoderd.process().ResidentBytes() - idle > 64 << 20 && absl::Now() < end) {
+    absl::SleepFor(absl::Milliseconds(100));
+  }
+  EXPECT_LT(encoderd.process().ResidentBytes() - idle, 64 << 20);
+}
+
 // A few megabytes that would be a gigabyte, were they unpacked.
 TEST(MemoryTest, IsNotTakenForCompressedMessages) {
   Encoderd encoderd({kModel, "--workers=2"});
