@@ -155,10 +155,11 @@ absl::Duration CostModel::BaseOfFullBatch(int64_t batch_tokens) const {
   return cost > absl::ZeroDuration() ? cost : absl::InfiniteDuration();
 }
 
-void CostModel::Observe(absl::Duration base, absl::Duration actual) {
+void CostModel::Observe(absl::Duration base, absl::Duration actual, int cores) {
   const absl::Duration predicted = Predict(base);
   if (predicted <= absl::ZeroDuration()) return;
-  const double ratio = std::clamp(absl::FDivDuration(actual, predicted),
+  const absl::Duration alone = std::clamp(predicted, actual, cores * actual);
+  const double ratio = std::clamp(absl::FDivDuration(alone, predicted),
                                   1 / (kMaxCorrection * kMaxCorrection), kMaxSurprise);
   correction_ =
       std::clamp(correction_ * std::pow(ratio, kObserveWeight), 1 / kMaxCorrection, kMaxCorrection);

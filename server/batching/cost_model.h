@@ -83,8 +83,10 @@ class CostModel {
 
   // Corrects later predictions by a batch that took `actual` where Predict(base) had been said.
   // A slow one counts as at most kMaxSurprise times slower, since a worker can lose its core for
-  // any time; a fast one counts in full, since nothing makes work faster than it is.
-  void Observe(absl::Duration base, absl::Duration actual);
+  // any time; a fast one counts in full, since nothing makes work faster than it is. Up to `cores`
+  // cores may have shared the work, as far as they were free: one alone would have needed between
+  // `actual` and cores · actual, and a prediction in between is left as it is.
+  void Observe(absl::Duration base, absl::Duration actual, int cores = 1);
 
   double correction() const { return correction_; }  // within 1/kMaxCorrection … kMaxCorrection
   const CostCoefficients& coefficients() const { return coefficients_; }

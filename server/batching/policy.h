@@ -128,8 +128,14 @@ inline absl::Duration TimeUntilFree(std::vector<absl::Duration> running, absl::D
   return level + ahead / static_cast<int64_t>(running.size());
 }
 
-// The least time that a call takes on an idle server: `whole` spread over the workers, but no less
-// than `longest`, the longest piece.
+// Cores that a worker and those idle beside it bring to one piece of work: idle cores take rows of
+// what a worker runs, as long as each gets kMinSharedTokens of them.
+constexpr int SharingCores(int64_t tokens, int cores) {
+  return static_cast<int>(std::clamp<int64_t>(tokens / kMinSharedTokens, 1, cores));
+}
+
+// The least time that a call takes: `whole` spread over the workers, but no less than `longest`,
+// the longest piece.
 inline absl::Duration LeastTime(absl::Duration whole, absl::Duration longest, int workers) {
   return std::max(longest, whole / workers);
 }
@@ -140,13 +146,13 @@ inline constexpr double kWaitMargin = 1.2;
 
 enum class Prospect { kInTime, kNotBehindThisQueue, kHopeless };
 
-// What becomes of a call that has `left` until its deadline, takes `own` by itself and waits for
-// `wait` first. Behind a queue it shares its batch with others: up to `full_batch`, as far as there
-// is so much to share with. (Without that, short calls would fill the queue up to a height at which
-// long ones are refused.)
-inline Prospect ProspectOf(absl::Duration left, absl::Duration own, absl::Duration wait,
-                           absl::Duration full_batch) {
-  if (own > left) return Prospect::kHopeless;
+// What becomes of a call that has `left` until its deadline, would take `least` on an idle server
+// and takes `own` on this one, behind a wait of `wait`. Behind a queue it shares its batch with
+// others: up to `full_batch`, as far as there is so much to share with. (Without that, short calls
+// would fill the queue up to a height at which long ones are refused.)
+inline Prospect ProspectOf(absl::Duration left, absl::Duration least, absl::Duration own,
+                           absl::Duration wait, absl::Duration full_batch) {
+  if (least > left) return Prospect::kHopeless;
   const absl::Duration shared = std::max(own, std::min(wait, full_batch));
   return wait * kWaitMargin > left - shared ? Prospect::kNotBehindThisQueue : Prospect::kInTime;
 }

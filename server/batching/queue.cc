@@ -59,6 +59,7 @@ CallQueue::Batch CallQueue::Take(absl::Time now, int idle_workers) {
 
   Filling filling = {
       .now = now,
+      .idle_workers = idle_workers,
       .limits = {
           .tokens = BatchBudget(rules_.max_batch_tokens, tokens_, idle_workers),
           .cost = kMaxBatchCost * model_.Predict(model_.BaseOfFullBatch(rules_.max_batch_tokens))}};
@@ -99,8 +100,9 @@ bool CallQueue::Fill(Lane& lane, Filling& filling) {
 bool CallQueue::DropLate(const Waiting& waiting, Filling& filling) {
   const absl::Time deadline = waiting.call->info().deadline;
   const SequenceInfo& next = waiting.call->info().sequences[waiting.sequences.front()];
-  const absl::Duration least =
-      model_.Predict(LeastTime(waiting.base, model_.Base(WorkOf(next)), rules_.workers));
+  const absl::Duration longest =
+      model_.Base(WorkOf(next)) / SharingCores(next.tokens, filling.idle_workers);
+  const absl::Duration least = model_.Predict(LeastTime(waiting.base, longest, rules_.workers));
   const bool expired = deadline <= filling.now;
   if (!expired && least <= TimeLeft(waiting, filling.now)) return false;
   const std::shared_ptr<Call> call = waiting.call;

@@ -84,6 +84,7 @@ class CallQueue {
   // A batch under way.
   struct Filling {
     absl::Time now;
+    int idle_workers = 1;  // that which takes the batch included
     BatchLimits limits;
     Work work;
     int passed_over = 0;

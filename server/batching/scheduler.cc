@@ -57,17 +57,18 @@ absl::Status Scheduler::Submit(std::shared_ptr<Call> call, absl::Time now) {
   }
 
   const absl::Duration wait = PredictedWait(info.priority, now);
-  const absl::Duration own = LeastTimeOf(info);
+  const absl::Duration least = LeastTimeOf(info, options_.workers);
+  const absl::Duration own = LeastTimeOf(info, work_waits() ? 1 : std::max(1, idle_workers_));
   const Prospect prospect =
       options_.predict_deadlines
-          ? ProspectOf(left, own, wait,
+          ? ProspectOf(left, least, own, wait,
                        model_.Predict(model_.BaseOfFullBatch(options_.max_batch_tokens)))
           : Prospect::kInTime;
   const bool probe = prospect == Prospect::kHopeless && MayProbe(now);
   if (prospect == Prospect::kHopeless && !probe) {
     if (!refused_since_) refused_since_ = now;
     return absl::DeadlineExceededError(absl::StrCat(
-        "the call takes ", absl::FormatDuration(own),
+        "the call takes ", absl::FormatDuration(least),
         " on an idle server, as predicted, and its deadline is in ", absl::FormatDuration(left)));
   }
   if (absl::Status status = CheckRoom(info, wait); !status.ok()) return status;
@@ -124,11 +125,12 @@ absl::Duration Scheduler::PredictedWait(Priority priority, absl::Time now) const
                                                      queue_.Cost(Priority::kBulk)));
 }
 
-absl::Duration Scheduler::LeastTimeOf(const CallInfo& info) const {
+absl::Duration Scheduler::LeastTimeOf(const CallInfo& info, int cores) const {
   absl::Duration whole, longest;
   for (const SequenceInfo& sequence : info.all_steps.empty() ? info.sequences : info.all_steps) {
     whole += model_.BaseShare(sequence, options_.max_batch_tokens);
-    longest = std::max(longest, model_.Base(WorkOf(sequence)));
+    longest = std::max(longest,
+                       model_.Base(WorkOf(sequence)) / SharingCores(sequence.tokens, cores));
   }
   return model_.Predict(LeastTime(whole, longest, options_.workers));
 }
@@ -209,7 +211,9 @@ absl::Duration Scheduler::Predict(std::span<const Slot> slots) const {
 }
 
 void Scheduler::Observe(std::span<const Slot> slots, absl::Duration actual) {
-  model_.Observe(model_.Base(WorkOf(slots)), actual);
+  int64_t tokens = 0;
+  for (const Slot& slot : slots) tokens += slot.info().tokens;
+  model_.Observe(model_.Base(WorkOf(slots)), actual, SharingCores(tokens, 1 + idle_workers_));
   refused_since_.reset();
 }
 

@@ -94,8 +94,8 @@ class Scheduler {
   absl::Status CheckRoom(const CallInfo& info, absl::Duration wait) const;
   // How long the next call of this priority would wait for a worker.
   absl::Duration PredictedWait(Priority priority, absl::Time now) const;
-  // What the call takes on an idle server, at the least.
-  absl::Duration LeastTimeOf(const CallInfo& info) const;
+  // What the call takes at the least, with so many cores for each of its sequences.
+  absl::Duration LeastTimeOf(const CallInfo& info, int cores) const;
   bool MayProbe(absl::Time now) const;
 
   const BatcherOptions options_;

@@ -154,6 +154,18 @@ TEST(CostModelTest, StaysWithinItsBounds) {
   EXPECT_DOUBLE_EQ(model.correction(), 1 / kMaxCorrection);
 }
 
+TEST(CostModelTest, LearnsNothingFromABatchThatIsQuickBecauseIdleCoresShareIt) {
+  CostModel model(kTrue);
+  const absl::Duration base = model.Base(Sequences(1, 512));
+  model.Observe(base, base * 0.55, /*cores=*/2);
+  EXPECT_DOUBLE_EQ(model.correction(), 1);
+  model.Observe(base, base * 1.5, /*cores=*/2);
+  EXPECT_GT(model.correction(), 1);
+  // Quicker than all cores together can be: the prediction is too high.
+  for (int batch = 0; batch < 60; ++batch) model.Observe(base, base * 0.25, /*cores=*/2);
+  EXPECT_NEAR(model.correction(), 0.5, 0.01);
+}
+
 TEST(CostModelTest, ComesDownFromAFarTooHighPredictionInAFewBatches) {
   CostModel model(kTrue);
   const absl::Duration base = model.Base(Sequences(4, 64));

@@ -120,7 +120,8 @@ TEST(DeadlinePolicyTest, SpreadsACallOverTheWorkersDownToItsLongestPiece) {
 
 // In seconds, of a full batch of 2 s.
 Prospect ProspectOfSeconds(double left, double own, double wait) {
-  return ProspectOf(absl::Seconds(left), absl::Seconds(own), absl::Seconds(wait), 2 * kSecond);
+  return ProspectOf(absl::Seconds(left), absl::Seconds(own), absl::Seconds(own),
+                    absl::Seconds(wait), 2 * kSecond);
 }
 
 TEST(DeadlinePolicyTest, TellsTheHopelessFromThoseThatOnlyTheQueueHolds) {
@@ -129,7 +130,24 @@ TEST(DeadlinePolicyTest, TellsTheHopelessFromThoseThatOnlyTheQueueHolds) {
   EXPECT_EQ(ProspectOfSeconds(1, 2, 9), Prospect::kHopeless);
   EXPECT_EQ(ProspectOfSeconds(9, 3, 5), Prospect::kInTime);
   EXPECT_EQ(ProspectOfSeconds(9, 3, 5.001), Prospect::kNotBehindThisQueue);
-  EXPECT_EQ(ProspectOf(absl::InfiniteDuration(), kSecond, 5 * kSecond, kSecond), Prospect::kInTime);
+  EXPECT_EQ(ProspectOf(absl::InfiniteDuration(), kSecond, kSecond, 5 * kSecond, kSecond),
+            Prospect::kInTime);
+}
+
+TEST(DeadlinePolicyTest, IsHopelessByAnIdleServersTimeAndLateByThisOnes) {
+  const absl::Duration left = kSecond, on_this_one = 1.5 * kSecond;
+  EXPECT_EQ(ProspectOf(left, /*least=*/kSecond, on_this_one, absl::ZeroDuration(), kSecond),
+            Prospect::kNotBehindThisQueue);
+  EXPECT_EQ(ProspectOf(left, /*least=*/1.001 * kSecond, on_this_one, absl::ZeroDuration(), kSecond),
+            Prospect::kHopeless);
+}
+
+TEST(DeadlinePolicyTest, LetsIdleCoresShareASequenceDownToAUsefulSize) {
+  EXPECT_EQ(SharingCores(1, 4), 1);
+  EXPECT_EQ(SharingCores(2 * kMinSharedTokens - 1, 4), 1);
+  EXPECT_EQ(SharingCores(2 * kMinSharedTokens, 4), 2);
+  EXPECT_EQ(SharingCores(100 * kMinSharedTokens, 4), 4);
+  EXPECT_EQ(SharingCores(100 * kMinSharedTokens, 1), 1);
 }
 
 TEST(DeadlinePolicyTest, CountsTheCompanyThatAShortCallWillHave) {
@@ -137,7 +155,8 @@ TEST(DeadlinePolicyTest, CountsTheCompanyThatAShortCallWillHave) {
   EXPECT_EQ(ProspectOfSeconds(7.999, 1, 5), Prospect::kNotBehindThisQueue);
   // No more of it than there is.
   EXPECT_EQ(ProspectOfSeconds(1.2 + 1, 0.5, 1), Prospect::kInTime);
-  EXPECT_EQ(ProspectOf(kSecond, kSecond / 2, absl::ZeroDuration(), absl::InfiniteDuration()),
+  EXPECT_EQ(ProspectOf(kSecond, kSecond / 2, kSecond / 2, absl::ZeroDuration(),
+                       absl::InfiniteDuration()),
             Prospect::kInTime);
 }
 

@@ -112,6 +112,20 @@ TEST_F(SchedulerTest, RefusesWhatIsHopelessOnAnIdleServerAsLateAndNothingElse) {
   EXPECT_THAT(Submit({10}, absl::Seconds(10)), IsOk());
 }
 
+TEST_F(SchedulerTest, CountsOnIdleCoresForALongSequenceAndOnNoBusyOnes) {
+  BatcherOptions options = OneSecondAToken();
+  options.workers = 2;
+  Use(options);
+  constexpr int64_t kLong = 2 * kMinSharedTokens;
+  EXPECT_THAT(Submit({kLong}, absl::Seconds(kLong / 2) - kTick),
+              StatusIs(absl::StatusCode::kDeadlineExceeded, HasSubstr("1m4s on an idle")));
+  // With one core running something else, a whole one is left.
+  ASSERT_THAT(Submit({1}), IsOk());
+  Take(0);
+  EXPECT_EQ(ReasonOf(Submit({kLong}, absl::Seconds(kLong) - kTick)), "DEADLINE_UNREACHABLE");
+  EXPECT_THAT(Submit({kLong}, absl::Seconds(kLong)), IsOk());
+}
+
 TEST_F(SchedulerTest, RefusesWhatOnlyTheQueueMakesLateAsOverload) {
   ASSERT_THAT(Submit({10}), IsOk());
   // A full batch, in which it will have company, and the wait with its margin.
