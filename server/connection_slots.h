@@ -1,14 +1,15 @@
-// connection_slots.h — how many calls each connection has in flight.
+// connection_slots.h — what each connection has in flight.
 //
-// Role:  so that one bulk sender cannot own the queue, nor one slow reader the memory for answers.
-// A
+// Role:  so that one bulk sender cannot own the queue, nor one slow reader the memory for answers. A
 //        connection is what gRPC calls its peer ("ipv4:127.0.0.1:40312").
 //
-// A call works until it is answered and is sent until gRPC is done with it. Both are limited, the
-// second one at twice the limit: a caller may have read an answer, and sent the next call, before
-// gRPC has told us, and must not be refused for that.
+// A call works until it is answered, and then counts by the bytes it holds until gRPC says that the
+// answer is sent. That may be long after the caller has read it, on a busy machine: a caller that
+// sends its next small call meanwhile must not be refused for it. How many answers may be under way
+// is bounded by gRPC's limit of streams per connection.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <unordered_map>
 
@@ -19,44 +20,50 @@ namespace encoderd {
 // Thread-safe. Its size is that of the calls in flight.
 class ConnectionSlots {
  public:
-  explicit ConnectionSlots(int max_inflight) : max_inflight_(max_inflight) {}
+  ConnectionSlots(int max_working, int64_t max_unread_bytes)
+      : max_working_(max_working), max_unread_bytes_(max_unread_bytes) {}
 
-  // False, and nothing taken, when the connection has all of its calls in flight.
+  // False, and nothing taken, when the connection has max_working calls at work, or answers of
+  // max_unread_bytes or more on their way.
   bool Take(const std::string& peer) {
     MutexLock lock(mutex_);
     Calls& calls = calls_[peer];
-    if (calls.working >= max_inflight_ || calls.working + calls.sending >= 2 * max_inflight_) {
-      return false;
-    }
+    if (calls.working >= max_working_ || calls.unread_bytes >= max_unread_bytes_) return false;
     ++calls.working;
     return true;
   }
 
-  // The call is answered. REQUIRES: Take returned true for this peer, once for each call of this.
-  void Answered(const std::string& peer) {
+  // The call is answered and holds so many bytes. REQUIRES: Take returned true for this peer, once
+  // for each call of this.
+  void Answered(const std::string& peer, int64_t bytes) {
     MutexLock lock(mutex_);
     Calls& calls = calls_.at(peer);
     --calls.working;
     ++calls.sending;
+    calls.unread_bytes += bytes;
   }
 
-  // The answer is sent. REQUIRES: once after each call of Answered.
-  void Give(const std::string& peer) {
+  // The answer is sent. REQUIRES: once after each call of Answered, with the same bytes.
+  void Give(const std::string& peer, int64_t bytes) {
     MutexLock lock(mutex_);
     const auto entry = calls_.find(peer);
     --entry->second.sending;
+    entry->second.unread_bytes -= bytes;
     if (entry->second.working + entry->second.sending == 0) calls_.erase(entry);
   }
 
-  int max_inflight() const { return max_inflight_; }
+  int max_working() const { return max_working_; }
+  int64_t max_unread_bytes() const { return max_unread_bytes_; }
 
  private:
   struct Calls {
     int working = 0;
     int sending = 0;
+    int64_t unread_bytes = 0;
   };
 
-  const int max_inflight_;
+  const int max_working_;
+  const int64_t max_unread_bytes_;
   Mutex mutex_;
   std::unordered_map<std::string, Calls> calls_ ABSL_GUARDED_BY(mutex_);
 };

@@ -92,9 +92,10 @@ std::optional<Refusal> EncodeCall::TakeSlot() {
   has_slot_ = service_.connections.Take(peer_);
   if (has_slot_) return std::nullopt;
   return Refusal{.status = absl::ResourceExhaustedError(
-                     absl::StrCat("the connection has ", service_.connections.max_inflight(),
-                                  " calls in flight, as many as it may have, or twice as many "
-                                  "with answers that it has not read")),
+                     absl::StrCat("the connection has ", service_.connections.max_working(),
+                                  " calls in flight, as many as it may have, or has not read ",
+                                  service_.connections.max_unread_bytes(),
+                                  " bytes of its answers: use more connections, or read on")),
                  .reason = "CONNECTION_BUSY",
                  .retry_after = RetryAfter()};
 }
@@ -205,7 +206,7 @@ void EncodeCall::Done() {
     done_ = true;
   }
   if (alarm_.has_value()) alarm_->Cancel();
-  if (has_slot_) service_.connections.Give(peer_);
+  if (has_slot_) service_.connections.Give(peer_, held_bytes_);
   self_.reset();
 }
 
@@ -254,7 +255,7 @@ void EncodeCall::Refuse(Refusal refusal, std::optional<CallTiming> timing) {
 // The end of every call, once. gRPC may be done with the call before this returns.
 void EncodeCall::End(const grpc::Status& status, CallRecord& record) {
   ended_.store(true, std::memory_order_release);
-  if (has_slot_) service_.connections.Answered(peer_);
+  if (has_slot_) service_.connections.Answered(peer_, held_bytes_);
   record.method = method_;
   record.without_deadline = !has_deadline_;
   service_.metrics.CallEnded(record);

@@ -41,6 +41,9 @@ struct Served {
   int64_t max_sequence_tokens = 0;
 };
 
+// A connection that reads nothing may hold so large a part of the memory for calls in flight.
+inline constexpr int64_t kConnectionsThatMayStall = 4;
+
 // What every call needs. Fields are constant or thread-safe.
 struct EncodeContext {
   EncodeContext(const EncodeOptions& service_options, Clock& service_clock,
@@ -48,7 +51,8 @@ struct EncodeContext {
       : options(service_options),
         clock(service_clock),
         metrics(service_metrics),
-        connections(service_options.max_connection_inflight),
+        connections(service_options.max_connection_inflight,
+                    service_options.max_inflight_bytes / kConnectionsThatMayStall),
         memory(service_options.max_inflight_bytes) {}
 
   // Nothing when calls are taken, else why they are not.

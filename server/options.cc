@@ -35,7 +35,9 @@ ABSL_FLAG(bool, plaintext, false,
 ABSL_FLAG(int32_t, max_connections, 1024,
           "gRPC connections open at a time; one more is closed at once. Range: 1 to 65536.");
 ABSL_FLAG(int32_t, max_connection_inflight, 64,
-          "Calls that one connection may have in flight, so that one sender cannot own the queue. "
+          "Calls that one connection may have waiting or at work, so that one sender cannot own the "
+          "queue; answered calls count no more, unless unread answers of the connection hold a "
+          "quarter of --max_inflight_bytes. "
           "Range: 1 to 65536.");
 
 ABSL_FLAG(

@@ -7,28 +7,30 @@ namespace encoderd {
 namespace {
 
 TEST(ConnectionSlotsTest, EachConnectionHasItsShare) {
-  ConnectionSlots slots(2);
+  ConnectionSlots slots(2, 1000);
   EXPECT_TRUE(slots.Take("a"));
   EXPECT_TRUE(slots.Take("a"));
   EXPECT_FALSE(slots.Take("a"));
   EXPECT_TRUE(slots.Take("b"));
-  slots.Answered("a");
-  slots.Give("a");
+  slots.Answered("a", 10);
   EXPECT_TRUE(slots.Take("a"));
+  EXPECT_FALSE(slots.Take("a"));
+  slots.Give("a", 10);
   EXPECT_FALSE(slots.Take("a"));
 }
 
-TEST(ConnectionSlotsTest, AnswersThatAreNotReadCountUpToTwiceTheLimit) {
-  ConnectionSlots slots(2);
-  for (int i = 0; i < 4; ++i) {
-    EXPECT_TRUE(slots.Take("a"));
-    slots.Answered("a");
+TEST(ConnectionSlotsTest, AnswersThatAreNotReadCountByTheirBytes) {
+  ConnectionSlots slots(2, 1000);
+  for (int i = 0; i < 999; ++i) {
+    ASSERT_TRUE(slots.Take("a"));
+    slots.Answered("a", 1);
   }
+  ASSERT_TRUE(slots.Take("a"));
+  slots.Answered("a", 1);
   EXPECT_FALSE(slots.Take("a"));
   EXPECT_TRUE(slots.Take("b"));
-  slots.Give("a");
+  slots.Give("a", 1);
   EXPECT_TRUE(slots.Take("a"));
-  EXPECT_FALSE(slots.Take("a"));
 }
 
 }  // namespace
