@@ -56,6 +56,8 @@ struct Computed {
   std::vector<Stretch> stretches;  // the next one shrinks as it is sent
   size_t next = 0;
   int64_t bytes = 0;  // of the window
+
+  bool sent() const { return next == stretches.size(); }  // but for what is under way
 };
 
 // Threads:    StepEnded comes from workers, the On… from gRPC's threads. What to do next is decided
@@ -129,7 +131,8 @@ class ChunkedCall final : public EncodeCall, public grpc::ServerWriteReactor<grp
   int64_t hidden_bytes_ = 0;        // of the two that follow
   Buffer hidden_;                   // rows between the parts of a sequence
   Buffer hidden_before_;            // the same, as the running step found them
-  grpc::ByteBuffer message_;        // under way: belongs to who has set writing_
+  grpc::ByteBuffer message_;        // under way: belongs to who has set writing_, with its
+  grpc::WriteOptions write_options_;
   std::optional<grpc::Alarm> cut_;  // of a stream that nobody reads
 
   Mutex mutex_;
@@ -338,8 +341,7 @@ void ChunkedCall::Go() {
       case Action::kNothing:
         return;
       case Action::kWrite:
-        // Through: done means that the kernel has it, and what it refers to can go.
-        StartWrite(&message_, grpc::WriteOptions().set_write_through());
+        StartWrite(&message_, write_options_);
         break;
       case Action::kSubmit:
         SubmitNext();
@@ -384,6 +386,10 @@ bool ChunkedCall::TakeMessage() {
     head_taken_ = true;
   } else if (!computed_.empty()) {
     message_ = NextPiece();
+    // Through: done means that the kernel has it, with all before it, and the step's memory can go.
+    // Within a step it is enough that the stream has room for more.
+    write_options_ = grpc::WriteOptions();
+    if (computed_.front().sent()) write_options_.set_write_through();
   } else if (all_submitted_ && running_ == nullptr) {
     message_ = EncodeTimingBytes(plan_, *timing_);
     timing_taken_ = true;
@@ -413,7 +419,7 @@ void ChunkedCall::OnWriteDone(bool ok) {
     writing_ = false;
     message_.Clear();
     if (!ok) Fail(RefusalOf(absl::CancelledError("the caller cancelled the call")));
-    if (!computed_.empty() && computed_.front().next == computed_.front().stretches.size()) {
+    if (!computed_.empty() && computed_.front().sent()) {
       sent = std::move(computed_.front().answer);
       live_bytes_ -= computed_.front().bytes;
       computed_.pop_front();

@@ -30,7 +30,8 @@ class BareStream final : public grpc::ServerGenericBidiReactor {
   void OnReadDone(bool ok) override {
     grpc::Slice slice;
     if (!ok || !request_.DumpToSingleSlice(&slice).ok() ||
-        !absl::SimpleAtoi(std::string(slice.begin(), slice.end()), &left_)) {
+        !absl::SimpleAtoi(std::string(slice.begin(), slice.end()), &bytes_) ||
+        bytes_ > kMaxBareBytes) {
       return Finish(grpc::Status(grpc::StatusCode::INVALID_ARGUMENT, "expected a number of bytes"));
     }
     WriteNext();
@@ -40,17 +41,19 @@ class BareStream final : public grpc::ServerGenericBidiReactor {
 
  private:
   void WriteNext() {
-    static const grpc::Slice piece(std::string(kPiece, 'x'));
-    if (left_ <= 0) return Finish(grpc::Status::OK);
-    const grpc::Slice next = left_ >= kPiece ? piece : piece.sub(0, static_cast<size_t>(left_));
-    left_ -= kPiece;
-    message_ = grpc::ByteBuffer(&next, 1);
+    static const grpc::Slice all(std::string(kMaxBareBytes, 'x'));
+    if (sent_ >= bytes_) return Finish(grpc::Status::OK);
+    const int64_t end = std::min(sent_ + kPiece, bytes_);
+    const grpc::Slice piece = all.sub(static_cast<size_t>(sent_), static_cast<size_t>(end));
+    sent_ = end;
+    message_ = grpc::ByteBuffer(&piece, 1);
     StartWrite(&message_);
   }
 
   grpc::ByteBuffer request_;
   grpc::ByteBuffer message_;
-  int64_t left_ = 0;
+  int64_t bytes_ = 0;
+  int64_t sent_ = 0;
 };
 
 class BareStreamService final : public grpc::CallbackGenericService {

@@ -11,8 +11,9 @@
 
 namespace encoderd::load {
 
-// A server process that answers any call with as many bytes as its request says in decimal digits,
-// in pieces of 1 MiB, and does nothing else.
+// A server process that answers any call with as many bytes as its request says in decimal digits, at
+// most kMaxBareBytes, in pieces of 1 MiB, and does nothing else. They lie in memory one behind the
+// other, as those of an answer do.
 class BareStreamServer {
  public:
   BareStreamServer();
@@ -45,5 +46,6 @@ class StreamReader {
 };
 
 inline constexpr int64_t kPiece = int64_t{1} << 20;
+inline constexpr int64_t kMaxBareBytes = 64 * kPiece;
 
 }  // namespace encoderd::load
