@@ -2,22 +2,23 @@
 
 #include <algorithm>
 
+#include "engine/ops/row_buckets.h"
 #include "engine/status_macros.h"
 
 namespace encoderd {
 namespace {
 
-int64_t RowsOf(const PhaseShape& shape) {
-  return BatchLayout::MaxStoredRows(shape.limits) +
-         shape.helpers_of_phase() * BatchLayout::kMaxRows;
-}
-
 int64_t FloatBytes(int64_t floats) { return floats * static_cast<int64_t>(sizeof(float)); }
 
 }  // namespace
 
+int64_t PhaseShape::GenerationRows() const {
+  return BatchLayout::MaxStoredRows(limits) + helpers_of_phase() * BatchLayout::kMaxRows +
+         ops::RowBuckets::kPaddingRows;
+}
+
 int64_t PhaseShape::GenerationBytes() const {
-  return FloatBytes(RowsOf(*this) * (width + 3 * hidden));
+  return FloatBytes(GenerationRows() * (width + 3 * hidden));
 }
 
 // Zeroed, since what lies behind the rows in use is computed with, though never read: it must be
@@ -28,7 +29,7 @@ absl::StatusOr<std::unique_ptr<Generation>> Generation::Create(const PhaseShape&
   generation->first_rows_ = BatchLayout::MaxStoredRows(shape.limits);
   generation->width_ = shape.width;
   generation->qkv_width_ = 3 * shape.hidden;
-  const int64_t rows = RowsOf(shape);
+  const int64_t rows = shape.GenerationRows();
   ASSIGN_OR_RETURN(
       generation->hidden_,
       Buffer::AllocateZeroed(static_cast<size_t>(FloatBytes(rows * shape.width)), "hidden rows"));

@@ -49,6 +49,9 @@ struct PhaseShape {
   static constexpr int kMaxHelpersOfPhase = 7;
   int helpers_of_phase() const { return std::min(helpers, kMaxHelpersOfPhase); }
 
+  // Rows of a generation: first copies, second copies, and what lies behind the last one, since the
+  // heads may begin at any row of a tile and round their rows up from there.
+  int64_t GenerationRows() const;
   int64_t GenerationBytes() const;
 };
 

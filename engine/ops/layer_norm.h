@@ -24,8 +24,8 @@ struct LayerNormOptions {
   Activation activation = Activation::kNone;
 };
 
-// Shapes:  src, dst [rows, width], fp32, dense, with RowBuckets::kPaddingRows rows behind the last;
-//          dst may be src.
+// Shapes:  src, dst [rows, width], fp32, dense, each with `rows` rounded up to
+//          RowBuckets::kFixedRows rows (see linear.h); dst may be src.
 // Threads: immutable after Create; Run may be called from several threads at once with different
 //          buffers.
 class LayerNorm {

@@ -29,9 +29,9 @@ struct LinearOptions {
   bool add_residual = false;  // Run adds a [rows, out] tensor after the activation
 };
 
-// Shapes:  src [rows, in], residual and dst [rows, out]; fp32, row-major, dense, and each with
-//          RowBuckets::kPaddingRows rows of finite or never-read memory behind the last row: the
-//          last chunk is rounded up.
+// Shapes:  src [rows, in], residual and dst [rows, out]; fp32, row-major, dense. The last chunk is
+//          rounded up, so what lies behind the last row is read and written too: each has `rows`
+//          rounded up to RowBuckets::kFixedRows rows, which is at most kPaddingRows more.
 // Threads: immutable after Create; Run may be called from several threads at once with different
 //          buffers.
 class Linear {
