@@ -110,8 +110,9 @@ class ChunkedCall final : public EncodeCall, public grpc::ServerWriteReactor<grp
 
   enum class Action { kNothing, kWrite, kSubmit, kEnd };
 
-  // Does everything that can be done now.
-  void Go();
+  // Does everything that can be done now. `sent` is freed behind the next write, which it would hold
+  // up, and before the next step takes memory.
+  void Go(std::shared_ptr<const Answer> sent = nullptr);
   Action NextAction() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Puts the next message together, if there is one. Throws before it changes anything.
   bool TakeMessage() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -324,7 +325,7 @@ void ChunkedCall::AddTiming(const CallTiming& timing) {
 
 // ---- Out ----------------------------------------------------------------------------------------
 
-void ChunkedCall::Go() {
+void ChunkedCall::Go(std::shared_ptr<const Answer> sent) {
   const auto self = shared_from_this();  // the end may free the call
   while (true) {
     Action action = Action::kNothing;
@@ -344,6 +345,7 @@ void ChunkedCall::Go() {
         StartWrite(&message_, write_options_);
         break;
       case Action::kSubmit:
+        sent.reset();
         SubmitNext();
         break;
       case Action::kEnd:
@@ -413,7 +415,7 @@ grpc::ByteBuffer ChunkedCall::NextPiece() {
 }
 
 void ChunkedCall::OnWriteDone(bool ok) {
-  std::shared_ptr<const Answer> sent;  // freed without the lock
+  std::shared_ptr<const Answer> sent;
   {
     MutexLock lock(mutex_);
     writing_ = false;
@@ -425,8 +427,7 @@ void ChunkedCall::OnWriteDone(bool ok) {
       computed_.pop_front();
     }
   }
-  sent.reset();
-  Go();
+  Go(std::move(sent));
 }
 
 // Nothing else is under way.

@@ -17,6 +17,7 @@
 #include "absl/log/check.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 
 namespace encoderd::load {
 namespace {
@@ -30,9 +31,8 @@ class BareStream final : public grpc::ServerGenericBidiReactor {
   void OnReadDone(bool ok) override {
     grpc::Slice slice;
     if (!ok || !request_.DumpToSingleSlice(&slice).ok() ||
-        !absl::SimpleAtoi(std::string(slice.begin(), slice.end()), &bytes_) ||
-        bytes_ > kMaxBareBytes) {
-      return Finish(grpc::Status(grpc::StatusCode::INVALID_ARGUMENT, "expected a number of bytes"));
+        !ParseSizes(std::string(slice.begin(), slice.end()))) {
+      return Finish(grpc::Status(grpc::StatusCode::INVALID_ARGUMENT, "expected sizes"));
     }
     WriteNext();
   }
@@ -40,20 +40,30 @@ class BareStream final : public grpc::ServerGenericBidiReactor {
   void OnDone() override { delete this; }
 
  private:
+  bool ParseSizes(const std::string& text) {
+    size_t sum = 0;
+    for (const absl::string_view size : absl::StrSplit(text, ',')) {
+      if (!absl::SimpleAtoi(size, &sizes_.emplace_back())) return false;
+      sum += sizes_.back();
+    }
+    return sum <= kMaxBareBytes;
+  }
+
   void WriteNext() {
     static const grpc::Slice all(std::string(kMaxBareBytes, 'x'));
-    if (sent_ >= bytes_) return Finish(grpc::Status::OK);
-    const int64_t end = std::min(sent_ + kPiece, bytes_);
-    const grpc::Slice piece = all.sub(static_cast<size_t>(sent_), static_cast<size_t>(end));
+    if (next_ == sizes_.size()) return Finish(grpc::Status::OK);
+    const size_t end = sent_ + sizes_[next_++];
+    const grpc::Slice message = all.sub(sent_, end);
     sent_ = end;
-    message_ = grpc::ByteBuffer(&piece, 1);
+    message_ = grpc::ByteBuffer(&message, 1);
     StartWrite(&message_);
   }
 
   grpc::ByteBuffer request_;
   grpc::ByteBuffer message_;
-  int64_t bytes_ = 0;
-  int64_t sent_ = 0;
+  std::vector<size_t> sizes_;
+  size_t next_ = 0;
+  size_t sent_ = 0;
 };
 
 class BareStreamService final : public grpc::CallbackGenericService {
@@ -89,7 +99,7 @@ class StreamReader::Impl {
       : stub_(grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), Arguments())) {
   }
 
-  double Rate(const std::string& method, const std::string& request) {
+  ReadStream Read(const std::string& method, const std::string& request) {
     grpc::ClientContext context;
     const auto call = stub_.PrepareCall(&context, method, &queue_);
     call->StartCall(nullptr);
@@ -98,14 +108,16 @@ class StreamReader::Impl {
     call->WriteLast(grpc::ByteBuffer(&slice, 1), grpc::WriteOptions(), nullptr);
     Await();
 
+    ReadStream stream;
     std::chrono::steady_clock::time_point first, last;
-    int64_t bytes = -1;  // after the first piece
+    int64_t bytes = -1;  // after the first large message
     while (true) {
       grpc::ByteBuffer message;
       call->Read(&message, nullptr);
       if (!Await()) break;
       last = std::chrono::steady_clock::now();
       const auto length = static_cast<int64_t>(message.Length());
+      stream.messages.push_back(length);
       if (bytes >= 0) {
         bytes += length;
       } else if (length >= kPiece / 2) {
@@ -117,8 +129,9 @@ class StreamReader::Impl {
     call->Finish(&status, nullptr);
     Await();
     CHECK(status.ok()) << status.error_message();
-    CHECK_GT(bytes, 0) << method << ": expected at least two pieces";
-    return static_cast<double>(bytes) / std::chrono::duration<double>(last - first).count();
+    CHECK_GT(bytes, 0) << method << ": expected at least two large messages";
+    stream.rate = static_cast<double>(bytes) / std::chrono::duration<double>(last - first).count();
+    return stream;
   }
 
   ~Impl() {
@@ -151,8 +164,8 @@ class StreamReader::Impl {
 StreamReader::StreamReader(const std::string& address) : impl_(std::make_unique<Impl>(address)) {}
 StreamReader::~StreamReader() = default;
 
-double StreamReader::Rate(const std::string& method, const std::string& request) {
-  return impl_->Rate(method, request);
+ReadStream StreamReader::Read(const std::string& method, const std::string& request) {
+  return impl_->Read(method, request);
 }
 
 }  // namespace encoderd::load

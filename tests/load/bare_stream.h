@@ -1,19 +1,20 @@
-// bare_stream.h — how fast gRPC alone moves pieces of 1 MiB, and how fast the same reader gets an
+// bare_stream.h — how fast gRPC alone moves messages, and how fast the same reader gets an
 // EncodeChunked answer.
 #pragma once
 
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/time/time.h"
 #include "tests/integration/process.h"
 
 namespace encoderd::load {
 
-// A server process that answers any call with as many bytes as its request says in decimal digits, at
-// most kMaxBareBytes, in pieces of 1 MiB, and does nothing else. They lie in memory one behind the
-// other, as those of an answer do.
+// A server process that answers any call with messages of the sizes that its request lists in decimal
+// digits, separated by commas, kMaxBareBytes in all at most, and does nothing else. Their bytes lie
+// in memory one behind the other, as those of an answer do.
 class BareStreamServer {
  public:
   BareStreamServer();
@@ -29,16 +30,23 @@ class BareStreamServer {
 inline constexpr char kBareStreamFlag[] = "--be_a_bare_stream_server";
 void BeABareStreamServer();
 
+// What came of one call.
+struct ReadStream {
+  std::vector<int64_t> messages;  // bytes of each
+  // Bytes per second from the arrival of the first message of at least kPiece / 2 to the end of the
+  // stream; that message itself is not counted. So what the server does before it has something to
+  // send does not count either.
+  double rate = 0;
+};
+
 // Calls of server-streaming methods, whose answers are read and dropped.
 class StreamReader {
  public:
   explicit StreamReader(const std::string& address);
   ~StreamReader();
 
-  // Bytes per second from the arrival of the first piece (a message of at least kPiece/2) to the
-  // end of the stream; that piece itself is not counted. So what the server does before it has
-  // something to send does not count either. REQUIRES: at least two pieces come.
-  double Rate(const std::string& method, const std::string& request);
+  // REQUIRES: at least two large messages come.
+  ReadStream Read(const std::string& method, const std::string& request);
 
  private:
   class Impl;

@@ -3,6 +3,7 @@
 
 #include "absl/log/check.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "encoderd/v1/encoder.pb.h"
 #include "tests/load/bare_stream.h"
 #include "tests/load/drive.h"
@@ -61,9 +62,10 @@ std::vector<Found> ChunkedMaps(const Settings& settings) {
   const int turns = settings.quick ? 5 : 15;
   std::vector<double> ours, grpcs;
   for (int turn = 0; turn < turns; ++turn) {
-    ours.push_back(
-        from_server.Rate("/encoderd.v1.EncoderService/EncodeChunked", request.SerializeAsString()));
-    grpcs.push_back(from_bare.Rate("/bare/Stream", absl::StrCat(bytes)));
+    const ReadStream stream = from_server.Read("/encoderd.v1.EncoderService/EncodeChunked",
+                                               request.SerializeAsString());
+    ours.push_back(stream.rate);
+    grpcs.push_back(from_bare.Read("/bare/Stream", absl::StrJoin(stream.messages, ",")).rate);
   }
   const double our_rate = Median(ours) / 1e6, grpc_rate = Median(grpcs) / 1e6;
   return {{our_rate / grpc_rate, Detail(our_rate, grpc_rate, "MB/s")}};
