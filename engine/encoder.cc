@@ -98,7 +98,7 @@ void Encoder::Place(std::span<BatchItem* const> items) {
 
   const bool worth_it = tokens * OperationsPerToken(spec_) >= kLeastSharedOperations;
   const bool helped = shared_.helpers != nullptr && worth_it;
-  const int threads = helped ? 1 + shared_.helpers->IdleCores() : 1;
+  const int threads = helped ? 1 + shared_.helpers->IdleWorkers() : 1;
   layout_->Place(items, BatchLayout::TileRows(tokens, threads, items.size() == 1));
   CHECK_LE(layout_->StoredRows(), BatchLayout::MaxStoredRows(limits));
   may_share_ = helped && layout_->tiles().size() > 1 && layout_->OwnMasks();
@@ -182,7 +182,7 @@ bool Encoder::ListMaps(int64_t layer, std::vector<ops::MapOutput>& maps) const {
 }
 
 bool Encoder::Shares(int tiles, bool maps) const {
-  return may_share_ && tiles > 1 && !maps && shared_.helpers->IdleCores() > 0;
+  return may_share_ && tiles > 1 && !maps && shared_.helpers->IdleWorkers() > 0;
 }
 
 absl::Status Encoder::ComputeTiles(BlockPhase& phase) {

@@ -31,6 +31,16 @@ Helpers::~Helpers() {
   for (std::thread& thread : threads_) thread.join();
 }
 
+void Helpers::BatchBegins() {
+  batches_.fetch_add(1);
+  busy_.fetch_add(1);
+}
+
+void Helpers::BatchEnds() {
+  busy_.fetch_sub(1);
+  batches_.fetch_sub(1);
+}
+
 void Helpers::Offer(int seat, BlockPhase& phase, int tiles) {
   if (seat >= workers_) return;
   offers_[static_cast<size_t>(seat)].store(&phase, std::memory_order_release);

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <chrono>
 #include <cstdlib>
 #include <random>
 #include <set>
@@ -19,9 +20,14 @@
 #include <vector>
 
 #include "absl/status/status_matchers.h"
+#include "engine/encoder.h"
 #include "engine/engine.h"
+#include "engine/helpers.h"
+#include "engine/model/model_folder.h"
 #include "engine/ops/runtime.h"
 #include "engine/parts.h"
+#include "engine/phase_memory.h"
+#include "engine/weights.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/engine/ask.h"
@@ -204,6 +210,70 @@ TEST_F(HelpedBatchTest, HelpersTakeTilesOfALoneSequence) {
     helped = ops::ThreadOpCounts().executes - before < all;
   }
   EXPECT_TRUE(helped);
+}
+
+// A helper that has not left the last block yet is stopped until the next one has begun: it comes to
+// that one as well. What counts is where batches run, and not where helpers are.
+TEST_F(HelpedBatchTest, HelperThatReturnsBetweenBlocksHelpsWithTheNext) {
+  auto folder = OpenModelFolder(folder_->path());
+  ASSERT_THAT(folder, IsOk());
+  const auto weights = LoadWeights(folder->spec, folder->checkpoint);
+  ASSERT_THAT(weights, IsOk());
+  const BatchLimits limits = {.max_batch_tokens = 512, .max_sequence_tokens = 512};
+  const auto memory = PhaseMemory::Create(
+      {.width = kShape.hidden, .hidden = kShape.hidden, .limits = limits, .helpers = 1});
+  ASSERT_THAT(memory, IsOk());
+  const std::set<pid_t> before = Threads();
+  const auto helpers = Helpers::Start(folder->spec, *weights, limits.max_sequence_tokens, 2);
+  ASSERT_THAT(helpers, IsOk());
+  pid_t helper = 0;
+  for (const pid_t thread : Threads()) {
+    if (!before.contains(thread)) helper = thread;
+  }
+  ops::EnterNumericEnvironment();
+  const auto encoder = Encoder::Create({.spec = folder->spec,
+                                        .weights = *weights,
+                                        .limits = limits,
+                                        .memory = **memory,
+                                        .helpers = helpers->get()});
+  ASSERT_THAT(encoder, IsOk());
+  const Request request = {.sequences = {RandomSequence(512)}, .outputs = States()};
+  const int64_t all = (alone_->info().fixed_row_blocks ? 8 : 4) * 5;  // operations of the last block
+  bool returned = false;
+  for (int round = 0; round < 300 && !returned; ++round) {
+    Stopper stopper;
+    std::atomic<bool> running{false}, held{false}, next{false};
+    // Stops the helper while it has a core, and lets it go when the last block runs.
+    std::thread stop([&] {
+      while (!running) std::this_thread::yield();
+      for (int i = 0; i < 10'000 && (*helpers)->IdleCores() > 0; ++i) std::this_thread::yield();
+      stopper.Stop(helper);
+      held = true;
+      while (!next) std::this_thread::yield();
+      std::this_thread::sleep_for(std::chrono::microseconds(200));
+      stopper.Release();
+    });
+    Prepared call(*alone_, request);
+    std::vector<BatchItem> items;
+    call.AppendItems(items);
+    int block = 0;
+    bool inside = false;
+    int64_t executes = 0;
+    EXPECT_THAT((*encoder)->Run(items,
+                                [&] {
+                                  if (block == 0) running = true;
+                                  if (++block < kShape.layers) return false;
+                                  while (!held) std::this_thread::yield();
+                                  inside = (*helpers)->IdleCores() == 0;
+                                  executes = ops::ThreadOpCounts().executes;
+                                  next = true;
+                                  return false;
+                                }),
+                IsOk());
+    stop.join();
+    returned = inside && ops::ThreadOpCounts().executes - executes < all;
+  }
+  EXPECT_TRUE(returned);
 }
 
 TEST_F(HelpedBatchTest, StoppedHelperHoldsNothingUp) {
