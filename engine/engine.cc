@@ -25,6 +25,11 @@ constexpr int kNumericsRevision = 1;
 // What a model without a limit of its own is given, so that scratch memory has one.
 constexpr int64_t kDefaultMaxSequenceTokens = 8192;
 
+absl::Status CheckAtLeastOne(const char* option, int64_t value) {
+  if (value >= 1) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(option, ": expected at least 1, got ", value));
+}
+
 absl::StatusOr<int64_t> MaxSequenceTokens(const EncoderSpec& spec, int64_t asked) {
   if (spec.max_positions > 0 && asked > spec.max_positions) {
     return absl::InvalidArgumentError(
@@ -95,6 +100,8 @@ class LoadedEngine final : public Engine {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Engine>> Engine::Load(const EngineOptions& options) {
+  RETURN_IF_ERROR(CheckAtLeastOne("workers", options.workers));
+  RETURN_IF_ERROR(CheckAtLeastOne("max_batch_tokens", options.max_batch_tokens));
   RETURN_IF_ERROR(ops::RequireSupportedIsa());
   ops::EnterNumericEnvironment();
   ASSIGN_OR_RETURN(ModelFolder folder, OpenModelFolder(options.model_dir));

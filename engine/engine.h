@@ -26,12 +26,12 @@ namespace encoderd {
 
 struct EngineOptions {
   std::string model_dir;
-  // Tokens to aim at in a batch of several sequences. 512: two of the largest
-  // row blocks; the products do not get larger beyond one, so more tokens only add to the latency.
+  // Tokens to aim at in a batch of several sequences, at least 1. 512: two of the largest row blocks;
+  // the products do not get larger beyond one, so more tokens only add to the latency.
   int64_t max_batch_tokens = 512;
   int64_t max_sequence_tokens = 0;  // 0 = the model's own limit; 8192 for models without one
-  // Workers that will run batches at the same time. While fewer do, the idle cores help with the
-  // tiles of a large batch: the engine has workers - 1 threads for that, which sleep otherwise.
+  // Workers that will run batches at the same time, at least 1. While fewer do, idle cores help with
+  // the tiles of a large batch: the engine has workers - 1 threads for that, which sleep otherwise.
   int workers = 1;
   bool strict = false;  // tensors in the file that the model does not use are an error
 };
@@ -51,8 +51,8 @@ struct EngineInfo {
   int64_t scratch_bytes_per_helper = 0;  // there are workers - 1 helpers
   int64_t max_batch_tokens = 0;  // of several sequences; one alone may have max_sequence_tokens
   int64_t max_sequence_tokens = 0;
-  bool fixed_row_blocks =
-      false;  // the self-check found rows that depend on the batch's size; see engine/README.md
+  // The self-check found rows that depend on the batch's size; see engine/README.md.
+  bool fixed_row_blocks = false;
 };
 
 // One sequence of one call, to be run in a batch. Everything is borrowed until Run returns;
@@ -93,9 +93,9 @@ class Engine {
  public:
   virtual ~Engine() = default;
 
-  // Reads the folder, packs the weights, builds and checks the kernels. Errors: one
-  // line that says what is wrong with the folder and where: kInvalidArgument, or the code with which
-  // a file cannot be read; kResourceExhausted; kInternal when oneDNN fails.
+  // Reads the folder, packs the weights, builds and checks the kernels. Errors: one line that says
+  // what is wrong with the options or the folder, and where: kInvalidArgument, or the code with which
+  // a file cannot be read; kResourceExhausted, also for threads; kInternal when oneDNN fails.
   static absl::StatusOr<std::unique_ptr<Engine>> Load(const EngineOptions& options);
 
   virtual const EncoderSpec& spec() const = 0;

@@ -1,7 +1,9 @@
 #include "engine/helpers.h"
 
 #include <algorithm>
+#include <system_error>
 
+#include "absl/strings/str_cat.h"
 #include "engine/ops/runtime.h"
 #include "engine/status_macros.h"
 
@@ -15,11 +17,19 @@ absl::StatusOr<std::unique_ptr<Helpers>> Helpers::Start(const EncoderSpec& spec,
     ASSIGN_OR_RETURN(helpers->runners_.emplace_back(),
                      BlockRunner::Create(spec, weights, max_sequence_tokens));
   }
+  helpers->threads_.reserve(helpers->runners_.size());
   for (const auto& runner : helpers->runners_) {
-    helpers->threads_.emplace_back([&helpers = *helpers, &runner = *runner] {
-      ops::EnterNumericEnvironment();
-      helpers.Work(runner);
-    });
+    try {
+      helpers->threads_.emplace_back([&helpers = *helpers, &runner = *runner] {
+        ops::EnterNumericEnvironment();
+        helpers.Work(runner);
+      });
+    } catch (const std::system_error& error) {
+      return absl::ResourceExhaustedError(
+          absl::StrCat("engine: expected to start ", workers - 1, " threads beside ", workers,
+                       " workers, got ", helpers->threads_.size(), " (", error.what(),
+                       "); allow more threads (pids.max, ulimit -u) or set fewer workers"));
+    }
   }
   return helpers;
 }

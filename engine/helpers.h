@@ -25,7 +25,7 @@ namespace encoderd {
 class Helpers {
  public:
   // Starts workers - 1 threads. What it is given must outlive the helpers, and so must every phase
-  // that is offered to them. Errors: kResourceExhausted.
+  // that is offered to them. Errors: kResourceExhausted, for memory and for threads.
   static absl::StatusOr<std::unique_ptr<Helpers>> Start(const EncoderSpec& spec,
                                                         const EncoderWeights& weights,
                                                         int64_t max_sequence_tokens, int workers);

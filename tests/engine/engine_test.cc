@@ -4,6 +4,8 @@
 //         compared, not tolerances.
 #include "engine/engine.h"
 
+#include <pthread.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -465,6 +467,32 @@ TEST(EngineLoadTest, RefusesALimitAboveTheModelsPositions) {
   WriteRandomBert(kSmallBert, folder);
   EXPECT_THAT(Engine::Load({.model_dir = folder.path(), .max_sequence_tokens = 129}),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("128 positions")));
+}
+
+TEST(EngineLoadTest, RefusesLessThanOneWorkerOrTokenABatch) {
+  const TempFolder folder;
+  WriteRandomBert(kSmallBert, folder);
+  EXPECT_THAT(Engine::Load({.model_dir = folder.path(), .workers = 0}),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("workers: expected at least 1, got 0")));
+  EXPECT_THAT(Engine::Load({.model_dir = folder.path(), .max_batch_tokens = -1}),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("max_batch_tokens: expected at least 1, got -1")));
+}
+
+// Threads are refused as under a limit on them: no stack can be had for one.
+TEST(EngineLoadTest, ThreadsThatCannotBeHadAreAnError) {
+  const TempFolder folder;
+  WriteRandomBert(kSmallBert, folder);
+  pthread_attr_t usual, huge;
+  ASSERT_EQ(pthread_getattr_default_np(&usual), 0);
+  ASSERT_EQ(pthread_getattr_default_np(&huge), 0);
+  ASSERT_EQ(pthread_attr_setstacksize(&huge, size_t{1} << 47), 0);
+  ASSERT_EQ(pthread_setattr_default_np(&huge), 0);
+  const auto engine = Engine::Load({.model_dir = folder.path(), .workers = 3});
+  ASSERT_EQ(pthread_setattr_default_np(&usual), 0);
+  EXPECT_THAT(engine, StatusIs(absl::StatusCode::kResourceExhausted,
+                               HasSubstr("expected to start 2 threads beside 3 workers, got 0")));
 }
 
 TEST(EngineLoadTest, StrictRefusesTensorsThatAreNotUsed) {
