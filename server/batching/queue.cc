@@ -84,6 +84,9 @@ CallQueue::Batch CallQueue::Take(absl::Time now, int idle_workers) {
 
 bool CallQueue::Fill(Lane& lane, Filling& filling) {
   for (auto place = lane.begin(); place != lane.end();) {
+    // Full: nobody is looked at any more, nor dropped, least of all a call that is in the batch.
+    // That is met again in its other lane only, and a batch with a long sequence is full.
+    if (filling.batch.tokens >= filling.limits.tokens) return false;
     Waiting& waiting = *place;
     const auto next = std::next(place);
     if (DropLate(waiting, filling)) {

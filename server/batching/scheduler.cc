@@ -173,7 +173,8 @@ absl::Time Scheduler::StartTime() const {
 
 Scheduler::Batch Scheduler::Take(size_t worker, absl::Time now) {
   CallQueue::Batch taken = queue_.Take(now, idle_workers_);
-  Batch batch;
+  if (!taken.slots.empty()) CountStart(worker, taken, now);
+  Batch batch = {.slots = std::move(taken.slots), .endings = {}};
   const auto end = [&](const Call& call, const char* why) {
     auto ending = End(call, absl::DeadlineExceededError(why), now);
     if (ending) batch.endings.push_back(*std::move(ending));
@@ -182,8 +183,10 @@ Scheduler::Batch Scheduler::Take(size_t worker, absl::Time now) {
   for (const auto& call : taken.hopeless) {
     end(*call, "the deadline cannot be met any more: what is left of the call takes longer");
   }
-  if (taken.slots.empty()) return batch;
+  return batch;
+}
 
+void Scheduler::CountStart(size_t worker, const CallQueue::Batch& taken, absl::Time now) {
   --idle_workers_;
   workers_[worker].running_since = now;
   workers_[worker].base = model_.Base(WorkOf(taken.slots));
@@ -196,8 +199,6 @@ Scheduler::Batch Scheduler::Take(size_t worker, absl::Time now) {
     ++progress.batches;
     progress.batch_tokens = std::max(progress.batch_tokens, taken.tokens);
   }
-  batch.slots = std::move(taken.slots);
-  return batch;
 }
 
 bool Scheduler::Abandoned(std::span<const Slot> slots, absl::Time now) const {

@@ -97,6 +97,8 @@ class Scheduler {
   // What the call takes at the least, with so many cores for each of its sequences.
   absl::Duration LeastTimeOf(const CallInfo& info, int cores) const;
   bool MayProbe(absl::Time now) const;
+  // The worker and the calls of the batch, which is not empty, have begun.
+  void CountStart(size_t worker, const CallQueue::Batch& taken, absl::Time now);
 
   const BatcherOptions options_;
   CostModel model_;

@@ -165,6 +165,33 @@ TEST(CallQueueTest, GivesUpWhatCannotEndInTimeAndRunsWhatJustCan) {
   EXPECT_EQ(static_cast<const FakeCall&>(*batch.slots[0].call).name(), "a");
 }
 
+// The long sequence of `e` leads, because the older one has expired, and makes the batch full; its
+// short ones would not be in time.
+TEST(CallQueueTest, NeverDropsACallThatIsInTheBatch) {
+  TestQueue queue(512, {.per_token = 1e-3});
+  const auto expired = MakeCall("c", {600}, Priority::kInteractive, kNow);
+  const auto e = MakeCall("e", {600, 500, 500}, Priority::kInteractive, kNow + absl::Seconds(0.9));
+  queue.Add(expired);
+  queue.Add(e);
+  const CallQueue::Batch batch = queue.Take(kNow, 1);
+  ASSERT_EQ(batch.slots.size(), 1);
+  EXPECT_EQ(batch.slots[0].call, e);
+  EXPECT_EQ(batch.slots[0].sequence, 0);
+  EXPECT_THAT(batch.expired, ElementsAre(expired));
+  EXPECT_THAT(batch.hopeless, IsEmpty());
+  EXPECT_THAT(queue.Take(kNow, 1).hopeless, ElementsAre(e));
+  EXPECT_EQ(queue.sequences(), 0);
+}
+
+TEST(CallQueueTest, DropsNobodyOnceTheBatchIsFull) {
+  TestQueue queue(512);
+  queue.Add(MakeCall("a", {512}));
+  const auto late = MakeCall("late", {10}, Priority::kInteractive, kNow);
+  queue.Add(late);
+  EXPECT_THAT(queue.Take(kNow, 1).expired, IsEmpty());
+  EXPECT_THAT(queue.Take(kNow, 1).expired, ElementsAre(late));
+}
+
 TEST(CallQueueTest, RunsWhatItPredictsToBeLateWhenToldNotToPredictOrAsAProbe) {
   TestQueue without(512, kCost, /*predict_deadlines=*/false);
   without.Add(MakeCall("a", {100}, Priority::kInteractive, kNow + absl::Nanoseconds(1)));

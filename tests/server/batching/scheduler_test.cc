@@ -223,6 +223,25 @@ TEST_F(SchedulerTest, GivesUpTheRestOfACallThatHasBegun) {
   EXPECT_TRUE(scheduler_->IsFinished(*call));
 }
 
+// Its long sequence leads, since the older one of another call has expired.
+TEST_F(SchedulerTest, RunsTheLongSequenceOfACallBeforeItGivesUpItsShortOnes) {
+  ASSERT_THAT(Submit({20}, absl::Seconds(21)), IsOk());
+  const auto call = MakeCall({11, 10, 10, 10}, absl::Seconds(70));
+  ASSERT_THAT(scheduler_->Submit(call, now_), IsOk());
+  now_ += absl::Seconds(45);
+  const Scheduler::Batch first = Take();
+  ASSERT_THAT(first.slots, SizeIs(1));
+  EXPECT_EQ(first.slots[0].call, call);
+  EXPECT_THAT(first.endings, SizeIs(1));  // of the other
+  EXPECT_FALSE(scheduler_->IsFinished(*call));
+  Run(first, absl::Seconds(11));
+  const Scheduler::Batch second = Take();
+  EXPECT_THAT(second.slots, IsEmpty());
+  ASSERT_THAT(second.endings, SizeIs(1));
+  EXPECT_EQ(second.endings[0].call, call);
+  EXPECT_EQ(second.endings[0].timing.batches, 1);
+}
+
 // ---- Predictions that are wrong -----------------------------------------------------------------
 
 // A machine that is ten times faster than the model thinks: everything looks hopeless.
