@@ -420,14 +420,14 @@ void ChunkedCall::OnWriteDone(bool ok) {
     MutexLock lock(mutex_);
     writing_ = false;
     message_.Clear();
-    if (!ok) Fail(RefusalOf(absl::CancelledError("the caller cancelled the call")));
     if (!computed_.empty() && computed_.front().sent()) {
       sent = std::move(computed_.front().answer);
       live_bytes_ -= computed_.front().bytes;
       computed_.pop_front();
     }
   }
-  Go(std::move(sent));
+  // Not sent: the caller is gone, and OnCancel may come only later.
+  if (ok || !EndWork(GoneError())) Go(std::move(sent));
 }
 
 // Nothing else is under way.

@@ -433,6 +433,36 @@ TEST(SlowReaderTest, SixteenHoldNoMoreThanTheirWindowsAndOthersAreServed) {
   EXPECT_LT(ResidentBytes() - before, 96 << 20);
 }
 
+// Whichever gRPC tells first: that the message under way has failed, or that the caller went.
+TEST(SlowReaderTest, AStepIsGivenUpWhenItsReaderGoes) {
+  TestServer server(StreamsOf(1'000'000));
+  grpc::ChannelArguments arguments;
+  arguments.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);
+  const auto encoder = v1::EncoderService::NewStub(server.Connect(arguments));
+  for (int gone = 1; gone <= 5; ++gone) {
+    Stream stream(*encoder, MapsOf(200));
+    RunWhenStill(server);
+    server.engine().latch().Close();
+    v1::EncodeChunk chunk;
+    for (int i = 0; i < 2; ++i) ASSERT_TRUE(stream.Read(chunk));  // the head, and room for a step
+    server.engine().latch().AwaitWaiting(1);
+    stream.Cancel();
+    server.AwaitMetric(EndedWith("CANCELLED"), gone);
+    server.engine().latch().Open();
+  }
+  server.AwaitMetric(kInflightBytes, 0);
+}
+
+TEST(SlowReaderTest, ADeadlineThatPassesIsCountedAsOne) {
+  TestServer server(StreamsOf(1'000'000));
+  std::vector<std::unique_ptr<Stream>> streams;
+  for (int i = 0; i < 20; ++i) {
+    streams.push_back(
+        std::make_unique<Stream>(server.encoder(), MapsOf(60), absl::Milliseconds(300)));
+  }
+  server.AwaitMetric(EndedWith("DEADLINE_EXCEEDED"), 20);
+}
+
 // ---- Size -------------------------------------------------------------------------------------
 
 TEST(LargeAnswerTest, HundredsOfMegabytesTakeNoMoreMemoryThanTheWindow) {
