@@ -47,7 +47,7 @@ class StepCall final : public EngineCall {
   const Plan plan_;
   const std::shared_ptr<Answer> answer_;
   const CallInfo info_;
-  bool has_run_ = false;
+  bool has_run_ = false;  // of a part of one sequence: one worker's
 };
 
 // What a step gave, on its way out.
@@ -80,7 +80,7 @@ class ChunkedCall final : public EncodeCall, public grpc::ServerWriteReactor<grp
     if (!info.continuation) info.all_steps = InfoOf(plan_).sequences;
     return info;
   }
-  // The rows that a part of a sequence starts from and leaves behind. `again`: not for the first
+  // The rows that a part of a sequence starts from or leaves behind. `again`: not for the first
   // time.
   std::span<float> HiddenFor(const Plan& plan, bool again);
   void StepEnded(const StepCall& step, absl::Status status, const CallTiming& timing);
@@ -165,6 +165,8 @@ StepCall::StepCall(std::shared_ptr<ChunkedCall> stream, Plan plan, Answer answer
 
 const Request& StepCall::request() const { return stream_->request(); }
 std::span<float> StepCall::hidden() {
+  // Whole sequences, which several workers may run at once.
+  if (plan_.first_block == 0 && !plan_.keeps_hidden) return {};
   return stream_->HiddenFor(plan_, std::exchange(has_run_, true));
 }
 void StepCall::Finish(absl::Status status, const CallTiming& timing) {
@@ -278,7 +280,6 @@ void ChunkedCall::SubmitNext() {
 
 // A batch that failed is run again, and its steps must find the rows that they found before.
 std::span<float> ChunkedCall::HiddenFor(const Plan& plan, bool again) {
-  if (plan.first_block == 0 && !plan.keeps_hidden) return {};  // whole sequences
   const auto values = static_cast<size_t>(plan.token_offsets.back() *
                                           service_.served.engine->spec().hidden_size);
   const std::span<float> rows = hidden_.floats().first(values);
