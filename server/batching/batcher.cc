@@ -3,11 +3,13 @@
 #include <pthread.h>
 
 #include <algorithm>
+#include <new>
 #include <string>
 #include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "server/batching/reason.h"
 #include "server/batching/scheduler.h"
 #include "server/mutex.h"
 
@@ -88,8 +90,13 @@ class ThreadedBatcher : public Batcher {
 absl::Status ThreadedBatcher::Submit(std::shared_ptr<Call> call) {
   MutexLock lock(mutex_);
   if (stopping_) return ShuttingDown();
-  if (absl::Status status = scheduler_.Submit(std::move(call), clock_.Now()); !status.ok()) {
-    return status;
+  try {
+    if (absl::Status status = scheduler_.Submit(std::move(call), clock_.Now()); !status.ok()) {
+      return status;
+    }
+  } catch (const std::bad_alloc&) {
+    return WithReason(absl::ResourceExhaustedError("no memory for a place in the queue"),
+                      "OUT_OF_MEMORY");
   }
   ++unfinished_;
   work_.NotifyOne();  // that worker wakes the next, if it leaves work behind

@@ -126,8 +126,9 @@ class Batcher {
   //   kDeadlineExceeded   the deadline has passed, or an idle server could not meet it
   //   kResourceExhausted  a queue limit (reason.h: QUEUE_FULL), or a deadline that only a shorter
   //                       queue could meet (DEADLINE_UNREACHABLE); the message says which, the
-  //                       limit and what was found
-  // A continuation (call.h) is refused only when the deadline has passed or after Stop.
+  //                       limit and what was found. Or no memory for its place (OUT_OF_MEMORY)
+  // A continuation (call.h) is refused only when the deadline has passed, after Stop, or for want
+  // of memory.
   // REQUIRES: a call is submitted once.
   virtual absl::Status Submit(std::shared_ptr<Call> call) = 0;
 

@@ -10,6 +10,7 @@ void CallQueue::Add(std::shared_ptr<Call> call, bool probe) {
   const std::vector<SequenceInfo>& sequences = call->info().sequences;
   Line& line = LineOf(*call);
   Places& places = places_[call.get()];
+  // What can throw comes before what is counted of it: Remove is exact wherever that ends.
   for (size_t i = 0; i < sequences.size(); ++i) {
     const size_t lane = LaneOf(sequences[i]);
     if (!places.lanes[lane].has_value()) {
@@ -22,8 +23,8 @@ void CallQueue::Add(std::shared_ptr<Call> call, bool probe) {
     waiting.base += base;
     line.base += base;
     tokens_ += sequences[i].tokens;
+    ++sequences_;
   }
-  sequences_ += static_cast<int64_t>(sequences.size());
   ++next_ticket_;
 }
 

@@ -42,7 +42,7 @@ class CallQueue {
   CallQueue(const Rules& rules, const CostModel& model) : rules_(rules), model_(model) {}
 
   // Puts all sequences of the call at the end of its line. `probe`: it is run even if predicted to
-  // end too late.
+  // end too late. std::bad_alloc may leave a part of them here, for Remove to take out.
   void Add(std::shared_ptr<Call> call, bool probe = false);
 
   // Takes the call's sequences out, if there are any.

@@ -1,6 +1,7 @@
 #include "server/batching/scheduler.h"
 
 #include <algorithm>
+#include <new>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -85,8 +86,15 @@ absl::Status Scheduler::Submit(std::shared_ptr<Call> call, absl::Time now) {
 }
 
 void Scheduler::Accept(std::shared_ptr<Call> call, bool probe) {
-  calls_[call.get()] = {.call = call, .sequences_left = call->info().sequences.size()};
-  queue_.Add(std::move(call), probe);
+  const Call& key = *call;
+  try {
+    calls_[&key] = {.call = call, .sequences_left = key.info().sequences.size()};
+    queue_.Add(call, probe);
+  } catch (const std::bad_alloc&) {
+    queue_.Remove(key);
+    calls_.erase(&key);
+    throw;
+  }
 }
 
 bool Scheduler::MayProbe(absl::Time now) const {

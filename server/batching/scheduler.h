@@ -42,7 +42,7 @@ class Scheduler {
   Scheduler(const Scheduler&) = delete;
   Scheduler& operator=(const Scheduler&) = delete;
 
-  // As Batcher::Submit.
+  // As Batcher::Submit. After std::bad_alloc nothing is kept, as after an error.
   absl::Status Submit(std::shared_ptr<Call> call, absl::Time now);
 
   // Forgets the call and says how it ended; nothing if it is not here.
