@@ -32,7 +32,7 @@ client::LoadOptions LoadOf(const BenchServer& server, const std::string& lengths
 }
 
 client::LoadResult Drive(const client::LoadOptions& options) {
-  auto result = client::RunLoad(options, [](const client::LoadProgress&) {});
+  auto result = client::RunLoad(options, /*progress=*/nullptr);
   CHECK(result.ok()) << result.status();
   CHECK_GT(result->answered, 0) << result->first_failure.error_message();
   return *std::move(result);

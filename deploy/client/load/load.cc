@@ -102,8 +102,8 @@ struct Recent {
 };
 
 // One run. The sending thread starts the calls of an open loop, and the first of a closed one; the
-// receiving thread takes what ends and, in a closed loop, starts the next. The caller's thread waits
-// and reports.
+// receiving thread takes what ends and, in a closed loop, starts the next. The caller's thread
+// waits and reports.
 class Run {
  public:
   Run(const LoadOptions& options, std::vector<std::shared_ptr<grpc::Channel>> channels,
@@ -119,8 +119,10 @@ class Run {
   void Keep(Slot& slot);
   // Sends a call in `slot` that was due at `due`, counted from the start of the window.
   void Start(Slot& slot, absl::Duration due);
-  // A place for a call, or nullptr where all are taken.
+  // A place for a call that is due, or nullptr where all are taken.
   Slot* TakeSlot(absl::Duration due);
+  // Notes that a call is due. Returns the place of its record.
+  size_t AddRecord(absl::Duration due) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Report(const ProgressCallback& progress);
   absl::Duration Now() const { return SteadyNow() - window_start_; }
   absl::StatusOr<LoadResult> Result();
@@ -140,7 +142,7 @@ class Run {
   grpc::Status first_failure_ ABSL_GUARDED_BY(mutex_);
   absl::Duration cpu_ ABSL_GUARDED_BY(mutex_);
   bool all_sent_ ABSL_GUARDED_BY(mutex_) = false;
-  bool too_many_ ABSL_GUARDED_BY(mutex_) = false;  // kMaxCalls were not enough
+  bool too_many_ ABSL_GUARDED_BY(mutex_) = false;  // for a closed loop: kMaxCalls are past
   Recent recent_ ABSL_GUARDED_BY(mutex_);
   absl::Duration last_report_;
 };
@@ -205,9 +207,7 @@ void Run::SendWhenDue() {
 
 Slot* Run::TakeSlot(absl::Duration due) {
   MutexLock lock(mutex_);
-  const PreparedRequest& request = requests_[records_.size() % requests_.size()];
-  records_.push_back({.due = due, .tokens = request.tokens, .request_bytes = request.num_bytes});
-  ++recent_.due;
+  const size_t record = AddRecord(due);
   if (free_.empty() && std::ssize(slots_) >= options_.outstanding) {
     ++recent_.failed;
     return nullptr;
@@ -217,8 +217,15 @@ Slot* Run::TakeSlot(absl::Duration due) {
   }
   Slot* slot = free_.back();
   free_.pop_back();
-  slot->record = records_.size() - 1;
+  slot->record = record;
   return slot;
+}
+
+size_t Run::AddRecord(absl::Duration due) {
+  const PreparedRequest& request = requests_[records_.size() % requests_.size()];
+  records_.push_back({.due = due, .tokens = request.tokens, .request_bytes = request.num_bytes});
+  ++recent_.due;
+  return records_.size() - 1;
 }
 
 void Run::Start(Slot& slot, absl::Duration due) {
@@ -257,14 +264,16 @@ void Run::End(Slot& slot) {
   slot.pausing = false;
   {
     MutexLock lock(mutex_);
-    free_.push_back(&slot);
-    too_many_ = std::ssize(records_) >= kMaxCalls;
+    too_many_ = too_many_ || (again && std::ssize(records_) >= kMaxCalls);
     if (!again || too_many_) {
+      free_.push_back(&slot);
       changed_.NotifyAll();
       return;
     }
+    // Never free in between: Go ends the run once every place is.
+    slot.record = AddRecord(now);
   }
-  Start(*TakeSlot(now), now);
+  Start(slot, now);
 }
 
 void Run::Keep(Slot& slot) {
@@ -307,7 +316,7 @@ void Run::Report(const ProgressCallback& progress) {
   report.due = recent.due;
   report.failed = recent.failed;
   report.latency = SummariseLatency(std::move(recent.latencies));
-  progress(report);
+  if (progress) progress(report);
 }
 
 absl::StatusOr<LoadResult> Run::Result() {

@@ -1,11 +1,11 @@
-// load.h — sends Encode calls when they are due, whether or not earlier ones have been answered, and
-// keeps what became of each.
+// load.h — sends Encode calls when they are due, whether or not earlier ones have been answered,
+// and keeps what became of each.
 //
 // Role:    the engine of `encoderctl load` and of performance programs.
-// Latency: counted from the time a call was due, not from when it was sent: a server that stalls for
-//          a second is charged with every call that was due in that second, and so is a generator
-//          that cannot keep up (free of coordinated omission). The lag of the generator is told
-//          apart, so that it can be seen whose fault a latency is.
+// Latency: counted from the time a call was due, not from when it was sent: a server that stalls
+//          for a second is charged with every call that was due in that second, and so is a
+//          generator that cannot keep up (free of coordinated omission). The lag of the generator
+//          is told apart, so that it can be seen whose fault a latency is.
 // Cost:    two threads of its own, asleep but for sending and receiving; requests are serialised
 //          before the start, answers are not parsed but for their Timing.
 #pragma once
@@ -25,7 +25,8 @@
 namespace encoderd::client {
 
 inline constexpr double kMaxRate = 100000;     // calls per second: beyond one thread's power
-inline constexpr int64_t kMaxCalls = 5000000;  // of one run: each takes 64 bytes
+// Of one run: each takes 64 bytes. What an open loop is expected to make; chance may add a few.
+inline constexpr int64_t kMaxCalls = 5000000;
 inline constexpr int64_t kMaxOutstanding = 65536;
 inline constexpr int64_t kMaxConnections = 1024;
 inline constexpr absl::Duration kMaxWarmUp = absl::Minutes(10);
@@ -72,7 +73,7 @@ struct LoadProgress {
   LatencySummary latency;  // of answered calls
 };
 
-// Called about once a second in the thread of RunLoad, which has nothing else to do.
+// Called about once a second in the thread of RunLoad, which has nothing else to do. May be empty.
 using ProgressCallback = std::function<void(const LoadProgress&)>;
 
 // Runs for warm_up + duration, and up to `deadline` more until the last call has ended. Calls that

@@ -181,6 +181,20 @@ TEST_F(LoadTest, ReportsWhileItRuns) {
   EXPECT_GT(reports[0].latency.count, 150);
 }
 
+// With one place the end of each call could be taken for that of the run, most of all when a report
+// is due.
+TEST_F(LoadTest, AClosedLoopOfOneRunsToItsEndWithNobodyToReportTo) {
+  LoadOptions options = Options();
+  options.arrival = Arrival::kSaturate;
+  options.rate = 0;
+  options.outstanding = 1;
+  options.duration = absl::Milliseconds(1400);
+  const auto result = RunLoad(options, nullptr);
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_EQ(result->answered, result->offered());
+  EXPECT_GE(result->calls.back().due, absl::Milliseconds(1300));
+}
+
 TEST_F(LoadTest, TellsBeforeTheRunWhatTheModelCannotDo) {
   const int64_t before = server_.engine().sequences_run();
   LoadOptions options = Options();
