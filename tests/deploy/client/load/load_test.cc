@@ -92,8 +92,9 @@ TEST_F(LoadTest, ShowsAStallInEveryCallThatWasDueInIt) {
   options.deadline = absl::Seconds(10);
   // The server stops after some calls until 40 more wait in its queue: a stall of 200 ms. A
   // generator that waits for answers would have sent one of them and seen one slow call in 61.
+  const int64_t before = server_.engine().sequences_run();
   std::thread stall([&] {
-    while (server_.engine().sequences_run() < 20) std::this_thread::yield();
+    while (server_.engine().sequences_run() - before < 20) std::this_thread::yield();
     server_.engine().latch().Close();
     while (server_.Metric("encoderd_queue_calls") < 40) std::this_thread::yield();
     server_.engine().latch().Open();
