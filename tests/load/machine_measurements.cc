@@ -104,7 +104,7 @@ std::vector<Measurement> MachineMeasurements() {
       {.key = "quota",
        .figures = {{"throughput under a 1-CPU quota ÷ best worker count", 0.90, 1.0}},
        .round = UnderQuota,
-       .skipped = WhyNoQuota()},
+       .why_skipped = WhyNoQuota},
   };
 }
 

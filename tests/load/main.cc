@@ -4,6 +4,7 @@
 //         Load generator and server share the machine. A line under its floor is marked BELOW.
 //
 // usage: load_bench [--quick] [--only=KEY[,KEY]...]
+#include <algorithm>
 #include <cstdio>
 #include <set>
 #include <string>
@@ -11,7 +12,7 @@
 
 #include "absl/log/globals.h"
 #include "absl/strings/match.h"
-#include "absl/strings/str_join.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 #include "tests/load/bare_stream.h"
@@ -23,7 +24,7 @@ namespace encoderd::load {
 namespace {
 
 struct Arguments {
-  Settings settings = {.seconds = 8};
+  Settings settings = {.seconds = 6};
   std::set<std::string> only;  // empty = all
 };
 
@@ -62,14 +63,17 @@ int Run(const Arguments& arguments, const std::vector<Measurement>& measurements
               "ratio of", "is", "floor", "aim");
   std::fflush(stdout);
   const absl::Time start = absl::Now();
-  int below = 0;
+  int measured = 0, below = 0;
   for (const Measurement& measurement : measurements) {
     if (!arguments.only.empty() && !arguments.only.contains(measurement.key)) continue;
-    if (!measurement.skipped.empty()) {
-      std::printf("%-62s SKIPPED: %s\n", measurement.figures.front().name.c_str(),
-                  measurement.skipped.c_str());
-      continue;
+    if (measurement.why_skipped) {
+      if (const std::string reason = measurement.why_skipped(); !reason.empty()) {
+        std::printf("%-62s SKIPPED: %s\n", measurement.figures.front().name.c_str(),
+                    reason.c_str());
+        continue;
+      }
     }
+    ++measured;
     std::vector<std::vector<Found>> rounds;
     const int count = arguments.settings.quick ? 1 : measurement.rounds;
     for (int round = 0; round < count; ++round) {
@@ -81,10 +85,17 @@ int Run(const Arguments& arguments, const std::vector<Measurement>& measurements
     std::fprintf(stderr, "\r\033[K");
     below += Report(measurement, rounds);
   }
-  std::printf("%.0f s; %s\n", absl::ToDoubleSeconds(absl::Now() - start),
-              below == 0 ? "every figure reached its floor"
-                         : (std::to_string(below) + " BELOW its floor").c_str());
+  const std::string verdict = measured == 0 ? "nothing was measured"
+                              : below == 0  ? "every figure measured reached its floor"
+                                            : absl::StrCat(below, " BELOW its floor");
+  std::printf("%.0f s; %s\n", absl::ToDoubleSeconds(absl::Now() - start), verdict.c_str());
   return below == 0 ? 0 : 1;
+}
+
+bool KnowsAll(const std::vector<Measurement>& measurements, const std::set<std::string>& keys) {
+  return std::ranges::all_of(keys, [&](const std::string& key) {
+    return std::ranges::find(measurements, key, &Measurement::key) != measurements.end();
+  });
 }
 
 std::vector<Measurement> Measurements() {
@@ -117,6 +128,10 @@ int Main(int argc, char** argv) {
       PrintUsage(measurements);
       return argument == "--help" ? 0 : 64;
     }
+  }
+  if (!KnowsAll(measurements, arguments.only)) {
+    PrintUsage(measurements);
+    return 64;
   }
   return Run(arguments, measurements);
 }

@@ -30,7 +30,8 @@ absl::StatusOr<QuotaGroup> QuotaGroup::Create(double cpus) {
       absl::StrCat(v2 ? "/sys/fs/cgroup" : "/sys/fs/cgroup/cpu", "/encoderd_load_", getpid());
   std::error_code error;
   if (!fs::create_directory(folder, error)) {
-    return absl::UnavailableError(absl::StrCat(folder, ": ", error.message()));
+    return absl::UnavailableError(
+        absl::StrCat(folder, ": ", error ? error.message() : "is there already"));
   }
   QuotaGroup group(folder);
   const bool set = v2 ? Write(folder + "/cpu.max", absl::StrCat(quota_us, " ", kPeriodUs))

@@ -9,7 +9,8 @@ namespace encoderd::load {
 
 enum class Better { kHigher, kLower };
 
-// A ratio and what it must reach. `floor` is the worst value that passes, `aim` the one to work for.
+// A ratio and what it must reach. `floor` is the worst value that passes, `aim` the one to work
+// for.
 struct Figure {
   std::string name;
   double floor = 0;
@@ -32,14 +33,14 @@ struct Settings {
   bool quick = false;
 };
 
-// Figures that are measured together. A round gives one Found per figure, or none at all where the
-// machine cannot measure them; then `skipped` says why.
+// Figures that are measured together; a round gives one Found per figure.
 struct Measurement {
   std::string key;  // for --only
   std::vector<Figure> figures;
   std::function<std::vector<Found>(const Settings&)> round;
   int rounds = 3;  // whose median counts
-  std::string skipped;
+  // Why this machine cannot measure them, "" where it can. Not called before they are due.
+  std::function<std::string()> why_skipped;
 };
 
 }  // namespace encoderd::load

@@ -4,6 +4,7 @@
 //         expected and found. Exit code 1 when one fails, or when anything hangs.
 //
 // usage: soak [--minutes=10] [--only=PHASE[,PHASE]...]
+#include <algorithm>
 #include <cstdio>
 #include <set>
 #include <string>
@@ -53,6 +54,12 @@ void PrintUsage() {
   }
 }
 
+bool KnowsAll(const std::set<std::string>& names) {
+  return std::ranges::all_of(names, [](const std::string& name) {
+    return std::ranges::find(Phases(), name, &NamedPhase::name) != Phases().end();
+  });
+}
+
 int Run(const Arguments& arguments) {
   Report report;
   DeadMansSwitch dead_mans_switch;
@@ -83,6 +90,10 @@ int Main(int argc, char** argv) {
       PrintUsage();
       return argument == "--help" ? 0 : 64;
     }
+  }
+  if (!KnowsAll(arguments.only)) {
+    PrintUsage();
+    return 64;
   }
   return Run(arguments);
 }
