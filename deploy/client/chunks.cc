@@ -1,5 +1,6 @@
 #include "deploy/client/chunks.h"
 
+#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -103,13 +104,17 @@ absl::Status ChunkAssembler::AddPiece(v1::Piece piece) {
                                             data.size(), ", got one at ", piece.offset()));
   }
   if (piece.data().empty() || piece.data().size() > part.bytes - data.size()) {
-    return absl::DataLossError(absl::StrCat("tensor ", piece.tensor(), ": expected a piece of 1 to ",
-                                            part.bytes - data.size(), " bytes, got ",
-                                            piece.data().size()));
+    return absl::DataLossError(absl::StrCat(
+        "tensor ", piece.tensor(), ": expected a piece of 1 to ", part.bytes - data.size(),
+        " bytes, got ", piece.data().size()));
   }
   if (piece.data().size() == part.bytes) {
     data = std::move(*piece.mutable_data());
   } else {
+    // Doubles as it grows, but to no more than the head announced.
+    if (const uint64_t needed = data.size() + piece.data().size(); needed > data.capacity()) {
+      data.reserve(std::min(part.bytes, 2 * needed));
+    }
     data += piece.data();
   }
   return absl::OkStatus();

@@ -1,7 +1,8 @@
 // chunks.h — puts the answer of EncodeChunked together from its pieces.
 //
 // Role:   between a stream that is trusted in nothing and answer.h, which reads the whole.
-// Memory: no more than has come, and never more than the limit, whatever the head claims.
+// Memory: at most twice what has come, since a tensor grows by doubling, and never more than the
+//         limit, whatever the head claims.
 #pragma once
 
 #include <cstdint>
