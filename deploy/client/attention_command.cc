@@ -20,8 +20,8 @@ namespace encoderd::client {
 namespace {
 
 constexpr std::string_view kHelp =
-    R"(Draws the attention maps of one sequence as a PNG: a row of the picture for every layer, a column
-for every head. In a map, query tokens run down and key tokens run to the right.
+    R"(Draws the attention maps of one sequence as a PNG: a row of the picture for every layer, a
+column for every head. In a map, query tokens run down and key tokens run to the right.
 
   encoderctl attention 101,7592,2088,102 --vocab=model/vocab.txt --layers=-1
   encoderctl attention 3,1,4,1,5,9,2,6 --one_hot=10 --output=reverse.png

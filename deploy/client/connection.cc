@@ -21,7 +21,8 @@ ABSL_FLAG(int64_t, max_response_bytes, int64_t{256} << 20,
           "largest answer to accept, in bytes; a larger one is refused before anything is computed "
           "or comes");
 ABSL_FLAG(bool, chunked, false,
-          "fetch the answer in pieces from the start; else only one that is too large for a message");
+          "fetch the answer in pieces from the start; else only one that is too large for a "
+          "message");
 
 namespace encoderd::client {
 namespace {

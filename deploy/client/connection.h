@@ -1,8 +1,8 @@
 // connection.h — one encoderd as encoderctl reaches it: the flags --address, --timeout, --model,
 // --max_response_bytes and --chunked.
 //
-// Calls that are refused for overload or find nobody ready are tried again within their --timeout, as
-// service_config.json says; health is told as it is.
+// Calls that are refused for overload or find nobody ready are tried again within their --timeout,
+// as service_config.json says; health is told as it is.
 //
 // Errors: of every call, those of failure.h.
 #pragma once

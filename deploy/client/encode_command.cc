@@ -18,8 +18,8 @@ namespace encoderd::client {
 namespace {
 
 constexpr std::string_view kHelp =
-    R"(A sequence is a list of token ids, or JSON with the fields of encoderd.v1.Sequence; each has its
-own length and none is padded. Choose at least one output.
+    R"(A sequence is a list of token ids, or JSON with the fields of encoderd.v1.Sequence; each has
+its own length and none is padded. Choose at least one output.
 
   encoderctl encode 101,7592,102 101,102 --last_hidden_state
   encoderctl encode 101,7592,102 --pooled=mean:normalize --json

@@ -10,8 +10,9 @@ namespace encoderd::client {
 namespace {
 
 constexpr std::string_view kHelp =
-    R"(Exits with 0 if the service serves. Without an argument that is readiness: false while the model
-loads and while the server drains. The service `liveness` is false only when a worker is stuck.
+    R"(Exits with 0 if the service serves. Without an argument that is readiness: false while the
+model loads and while the server drains. The service `liveness` is false only when a worker is
+stuck.
 
   encoderctl health                          readiness probe
   encoderctl health liveness --timeout=1s    liveness probe

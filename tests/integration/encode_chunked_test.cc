@@ -231,8 +231,8 @@ TEST(EncodeChunkedTest, RefusesAsEncodeDoes) {
   other.set_model("other");
   v1::EncodeRequest unknown = IdsRequest({{1}});
   unknown.GetReflection()->MutableUnknownFields(&unknown)->AddVarint(99, 1);
-  for (const v1::EncodeRequest& request :
-       {v1::EncodeRequest(), none, other, unknown, IdsRequest({{1, -1}, {}}), IdsRequest({{100}})}) {
+  for (const v1::EncodeRequest& request : {v1::EncodeRequest(), none, other, unknown,
+                                           IdsRequest({{1, -1}, {}}), IdsRequest({{100}})}) {
     const grpc::Status whole = server.Encode(request);
     const grpc::Status chunked = ReadWhole(server.encoder(), request).status;
     EXPECT_EQ(chunked.error_code(), whole.error_code());

@@ -170,7 +170,7 @@ TEST(RealEngineTest, ConcurrentMixedCallsGetTheBitsOfTheEngineAlone) {
   for (std::thread& thread : clients) thread.join();
 }
 
-// ---- Streams --------------------------------------------------------------------------------------
+// ---- Streams ------------------------------------------------------------------------------------
 
 // Everything that the model gives.
 v1::OutputSpec EveryOutput(const v1::GetModelResponse& model) {

@@ -21,6 +21,8 @@
 namespace encoderd {
 namespace {
 
+using ::testing::HasSubstr;
+
 constexpr const char* kModel =
     "--model_dir=" ENCODERD_SOURCE_DIR "/tests/goldens/fused_qkv_attention/model";
 
@@ -191,8 +193,8 @@ TEST(VanishingClientsTest, LeaveNothingBehindAndDisturbNobody) {
     }
     for (std::thread& client : clients) client.join();
   }
-  // Sockets of whoever went are closed soon after. gRPC's client keeps some that it gave up while it
-  // connected, and those are open on both sides.
+  // Sockets of whoever went are closed soon after. gRPC's client keeps some that it gave up while
+  // it connected, and those are open on both sides.
   const auto left = [&] {
     return (encoderd.process().Files() - files) - (OwnFiles() - own_files);
   };
@@ -203,7 +205,7 @@ TEST(VanishingClientsTest, LeaveNothingBehindAndDisturbNobody) {
   answer(encoderd.encoder());
   encoderd.process().Signal(SIGTERM);
   EXPECT_EQ(encoderd.process().Wait(), 0);
-  EXPECT_THAT(encoderd.process().output(), ::testing::HasSubstr("every accepted call was answered"));
+  EXPECT_THAT(encoderd.process().output(), HasSubstr("every accepted call was answered"));
 }
 
 // ---- The end ------------------------------------------------------------------------------------
@@ -232,7 +234,7 @@ TEST(ShutdownTest, EndsInTimeWithEverythingUnderWay) {
   EXPECT_EQ(watch->Finish().error_code(), grpc::StatusCode::UNAVAILABLE);
   for (auto& call : calls) EXPECT_TRUE(call->status().ok()) << call->status().error_message();
   EXPECT_EQ(encoderd.process().Wait(absl::Seconds(21)), 0);
-  EXPECT_THAT(encoderd.process().output(), ::testing::HasSubstr("every accepted call was answered"));
+  EXPECT_THAT(encoderd.process().output(), HasSubstr("every accepted call was answered"));
 }
 
 // Steady calls on one connection from before the signal to after the end.
@@ -253,15 +255,15 @@ TEST(ShutdownTest, LosesNoAcceptedCall) {
     last = encoderd.encoder().Encode(&context, request, &response);
     if (last.ok() && i >= 20) ++answered_since_signal;
   }
-  // Not accepted: refused when the delay was over, or dropped by gRPC 1.51, which cancels what comes
-  // between the end of its server and the client's hearing of it.
+  // Not accepted: refused when the delay was over, or dropped by gRPC 1.51, which cancels what
+  // comes between the end of its server and the client's hearing of it.
   EXPECT_THAT(last.error_code(), ::testing::AnyOf(grpc::StatusCode::UNAVAILABLE,
                                                   grpc::StatusCode::CANCELLED))
       << last.error_message();
   EXPECT_GT(absl::Now() - signalled, absl::Milliseconds(450));
   EXPECT_GT(answered_since_signal, 10);
   EXPECT_EQ(encoderd.process().Wait(), 0);
-  EXPECT_THAT(encoderd.process().output(), ::testing::HasSubstr("every accepted call was answered"));
+  EXPECT_THAT(encoderd.process().output(), HasSubstr("every accepted call was answered"));
 }
 
 }  // namespace

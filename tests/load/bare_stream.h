@@ -12,9 +12,9 @@
 
 namespace encoderd::load {
 
-// A server process that answers any call with messages of the sizes that its request lists in decimal
-// digits, separated by commas, kMaxBareBytes in all at most, and does nothing else. Their bytes lie
-// in memory one behind the other, as those of an answer do.
+// A server process that answers any call with messages of the sizes that its request lists in
+// decimal digits, separated by commas, kMaxBareBytes in all at most, and does nothing else. Their
+// bytes lie in memory one behind the other, as those of an answer do.
 class BareStreamServer {
  public:
   BareStreamServer();

@@ -36,7 +36,8 @@ LoadResult Offer(const BenchServer& server, Arrival arrival, double rate,
   return Drive(options);
 }
 
-// The highest rate, as a share of the offline rate, whose p99 over all calls stays within the bound.
+// The highest rate, as a share of the offline rate, whose p99 over all calls stays within the
+// bound.
 std::vector<Found> HighestRate(const Settings& settings) {
   const absl::Duration bound = LatencyBound();
   const BenchServer server(MiniLm());

@@ -58,9 +58,9 @@ namespace encoderd::client {
 namespace {
 
 constexpr std::string_view kHelp =
-    R"(Sends calls when they are due, whether or not earlier ones have been answered (an open loop), and
-counts each latency from the time its call was due. So a server that stalls is charged with every
-call of the stall; a loop that waits for answers would have sent, and seen, one of them.
+    R"(Sends calls when they are due, whether or not earlier ones have been answered (an open loop),
+and counts each latency from the time its call was due. So a server that stalls is charged with
+every call of the stall; a loop that waits for answers would have sent, and seen, one of them.
 
   encoderctl load --rate=200                                  Poisson arrivals, SQuAD-like lengths
   encoderctl load --rate=50 --arrival=even --lengths=fixed:128 --duration=30s

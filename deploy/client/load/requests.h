@@ -12,7 +12,8 @@
 
 namespace encoderd::client {
 
-// At most so many requests and bytes, at least one request; a run begins again when it has used all.
+// At most so many requests and bytes, at least one request; a run begins again when it has used
+// all.
 inline constexpr size_t kMaxPoolRequests = 4096;
 inline constexpr size_t kMaxPoolBytes = size_t{64} << 20;
 

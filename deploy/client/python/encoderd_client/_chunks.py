@@ -85,8 +85,8 @@ class Chunks:
         part = self._parts[piece.tensor]
         end = piece.offset + len(piece.data)
         if piece.offset != part.come or not piece.data or end > part.total:
-            raise AnswerError(f"{part.field}: expected a piece from {part.come} up to {part.total}, "
-                              f"got one from {piece.offset} to {end}")
+            raise AnswerError(f"{part.field}: expected a piece from {part.come} up to "
+                              f"{part.total}, got one from {piece.offset} to {end}")
         part.come = end
         return Piece(part.field, tuple(part.tensor.shape), part.tensor.dtype, piece.offset,
                      piece.data)

@@ -156,9 +156,9 @@ class Client:
     def iter_pieces(self, sequences: abc.Iterable[AnySequence], *,
                     timeout: Optional[float] = None,
                     **options: Any) -> abc.Generator[Piece, None, None]:
-        """The pieces of encode_chunked()'s answer as they are computed, for an answer that is larger
-        than memory: each is at most 1 MiB, and the server computes no faster than they are taken.
-        Whoever stops early closes the generator, which cancels the call. Options: those of
+        """The pieces of encode_chunked()'s answer as they are computed, for an answer that is
+        larger than memory: each is at most 1 MiB, and the server computes no faster than they are
+        taken. Whoever stops early closes the generator, which cancels the call. Options: those of
         encode().
         """
         request = self._request(sequences, **options)

@@ -64,7 +64,8 @@ class Timing:
 class EncodeResult:
     """The answer to Client.encode(): what was not asked for is None or empty."""
 
-    # [sequences + 1]; sequence i owns rows token_offsets[i]..token_offsets[i+1] of TokenRows.packed.
+    # [sequences + 1]; sequence i owns rows token_offsets[i]..token_offsets[i+1] of
+    # TokenRows.packed.
     token_offsets: npt.NDArray[np.int64]
     last_hidden_state: Optional[TokenRows]  # [S, hidden] per sequence
     hidden_states: dict[int, TokenRows]  # by layer, never negative; [S, hidden] per sequence

@@ -1,4 +1,5 @@
-// Goal: calls are due at the rate that was asked for, with the gaps of the process that was asked for.
+// Goal: calls are due at the rate that was asked for, with the gaps of the process that was asked
+// for.
 // Method: schedules of a fixed seed, measured.
 #include "deploy/client/load/arrivals.h"
 

@@ -1,5 +1,5 @@
-// Goal: people find every number of a run with its unit, programs find it under a name that does not
-// change.
+// Goal: people find every number of a run with its unit, programs find it under a name that does
+// not change.
 // Method: results worked out by hand; the JSON and the table as a whole.
 #include "deploy/client/load/load_text.h"
 
@@ -53,7 +53,8 @@ TEST(WriteLoadTextTest, ShowsEveryNumberWithItsUnit) {
   WriteLoadText(Options(), Result(2), out);
   EXPECT_EQ(
       out.str(),
-      R"(tiny at 127.0.0.1:50051: Poisson arrivals, 50 calls/s, lengths uniform:10-20 (mean 15, max 20), 1 sequence a call,
+      "tiny at 127.0.0.1:50051: Poisson arrivals, 50 calls/s, "
+      R"(lengths uniform:10-20 (mean 15, max 20), 1 sequence a call,
 2s after 1s of warm-up, deadline 1s, 1 connection
 
                           offered   answered    in time

@@ -57,7 +57,8 @@ class RequestTest(ClientTestCase):
     def test_sends_ragged_ids_as_they_are(self):
         request = self.sent([[101, 7592, 102], np.array([5], np.int64), ()],
                             last_hidden_state=True)
-        self.assertEqual([list(s.input_ids) for s in request.sequences], [[101, 7592, 102], [5], []])
+        self.assertEqual([list(s.input_ids) for s in request.sequences],
+                         [[101, 7592, 102], [5], []])
         self.assertTrue(request.outputs.last_hidden_state)
         self.assertFalse(request.outputs.HasField("attentions"))
         self.assertFalse(request.sequences[0].HasField("mask"))
