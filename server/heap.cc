@@ -20,7 +20,7 @@ void SetHeapPolicy(int workers) {
   // Either threshold, once set, stands still.
   mallopt(M_MMAP_THRESHOLD, kMappedBytes);
   mallopt(M_TRIM_THRESHOLD, kMappedBytes);
-  mallopt(M_ARENA_MAX, workers + 2);
+  mallopt(M_ARENA_MAX, 2 * workers + 2);
 }
 
 HeapTrimmer::HeapTrimmer(Clock& clock, std::function<bool()> idle)

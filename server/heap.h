@@ -18,9 +18,10 @@ namespace encoderd {
 // their everyday.
 inline constexpr int kMappedBytes = 256 << 10;
 
-// Call once, from main, before the first thread. Heaps of glibc's are one for each worker and two
-// for gRPC's threads, instead of eight for every core of the host whatever the quota: each keeps
-// its own peak.
+// Call once, from main, before the first thread. Heaps of glibc's are one for each worker, one for
+// each of the engine's helping threads, so that one which the kernel takes off its core never has the
+// lock of a heap that a worker wants, and three for gRPC's threads and the main one; instead of eight
+// for every core of the host whatever the quota: each keeps its own peak.
 void SetHeapPolicy(int workers);
 
 // Gives pages that are free within the heaps back to the kernel: gRPC keeps what it receives in
