@@ -44,6 +44,8 @@ absl::StatusOr<std::unique_ptr<BlockRunner>> BlockRunner::Create(const EncoderSp
       scratch.attention,
       Buffer::Allocate(weights.attention.scratch_bytes(max_sequence_tokens), "attention"));
   ASSIGN_OR_RETURN(scratch.scratchpad, Buffer::Allocate(weights.scratchpad_bytes(), "scratchpad"));
+  constexpr int64_t kLeastPiece = ops::Attention::kPieceStep;
+  runner->pieces_.reserve(static_cast<size_t>(max_sequence_tokens / kLeastPiece + 1));
   return runner;
 }
 
@@ -69,19 +71,19 @@ absl::Status BlockRunner::Run(const BlockPhase& phase, int index, const TileRows
 absl::Status BlockRunner::Attend(const BlockPhase& phase, const Tile& tile, Stop stop) {
   for (const Segment& segment : phase.layout->SegmentsOf(tile)) {
     if (phase.layout->SequenceOf(segment).half_blocks <= 2 * *phase.attend) break;
-    RETURN_IF_ERROR(Unless(stop));
-    AttendSegment(phase, tile, segment);
+    RETURN_IF_ERROR(AttendSegment(phase, tile, segment, stop));
   }
   return absl::OkStatus();
 }
 
-void BlockRunner::AttendSegment(const BlockPhase& phase, const Tile& tile, const Segment& segment) {
+absl::Status BlockRunner::AttendSegment(const BlockPhase& phase, const Tile& tile,
+                                        const Segment& segment, Stop stop) {
   const PlacedSequence& sequence = phase.layout->SequenceOf(segment);
   const auto index = static_cast<size_t>(segment.sequence);
   const bool needs_context = sequence.half_blocks > 2 * *phase.attend + 1;
   const ops::MapOutput* map =
       phase.maps.empty() || phase.maps[index].dst == nullptr ? nullptr : &phase.maps[index];
-  if (!needs_context && map == nullptr) return;
+  if (!needs_context && map == nullptr) return absl::OkStatus();
 
   pieces_.clear();
   const float* qkv = nullptr;
@@ -93,18 +95,20 @@ void BlockRunner::AttendSegment(const BlockPhase& phase, const Tile& tile, const
   } else {
     qkv = phase.input[static_cast<size_t>(segment.tile)].qkv + segment.row * 3 * spec_.hidden_size;
   }
-  const bool finite = weights_.attention.Run(
-      {.qkv = qkv,
-       .pieces = pieces_,
-       .tokens = sequence.tokens,
-       .first_query = segment.first_token,
-       .queries = segment.tokens,
-       .mask = &sequence.mask,
-       .context = needs_context ? scratch_.context.floats().data() + segment.row * spec_.hidden_size
-                                : nullptr,
-       .map = map},
-      scratch_.attention.bytes());
+  float* const context = scratch_.context.floats().data() + segment.row * spec_.hidden_size;
+  ASSIGN_OR_RETURN(const bool finite,
+                   weights_.attention.Run({.qkv = qkv,
+                                           .pieces = pieces_,
+                                           .tokens = sequence.tokens,
+                                           .first_query = segment.first_token,
+                                           .queries = segment.tokens,
+                                           .mask = &sequence.mask,
+                                           .context = needs_context ? context : nullptr,
+                                           .map = map,
+                                           .stop = &stop},
+                                          scratch_.attention.bytes()));
   if (!finite) phase.bad_scores[index].store(true, std::memory_order_relaxed);
+  return absl::OkStatus();
 }
 
 absl::Status BlockRunner::RunRowWise(const BlockWeights& block, int64_t rows, const float* x,

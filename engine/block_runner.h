@@ -28,8 +28,8 @@ class BlockRunner {
   static int64_t ScratchBytes(const EncoderSpec& spec, const EncoderWeights& weights,
                               int64_t max_sequence_tokens);
 
-  // Computes a tile of the phase into `dst`. `stop` is asked between operations. Errors: kCancelled
-  // when it said so, kInternal; `dst` is then unspecified.
+  // Computes a tile of the phase into `dst`. `stop` is asked between operations, each head's attention
+  // being one. Errors: kCancelled when it said so, kInternal; `dst` is then unspecified.
   absl::Status Run(const BlockPhase& phase, int tile, const TileRows& dst,
                    absl::FunctionRef<bool()> stop);
 
@@ -55,7 +55,8 @@ class BlockRunner {
       : spec_(spec), weights_(weights) {}
 
   absl::Status Attend(const BlockPhase& phase, const Tile& tile, Stop stop);
-  void AttendSegment(const BlockPhase& phase, const Tile& tile, const Segment& segment);
+  absl::Status AttendSegment(const BlockPhase& phase, const Tile& tile, const Segment& segment,
+                             Stop stop);
   absl::Status RunRowWise(const BlockWeights& block, int64_t rows, const float* x, float* dst,
                           Stop stop);
   absl::Status Project(int64_t layer, const Tile& tile, int64_t rows, const float* x, float* qkv,

@@ -19,8 +19,8 @@ namespace encoderd::ops {
 namespace {
 
 constexpr int64_t kQueryBlock = Attention::kQueryBlock;
-constexpr int64_t kQueryStep =
-    8;  // query blocks are rounded up to this; kernels exist for each multiple
+// Query blocks are rounded up to this; kernels exist for each multiple.
+constexpr int64_t kQueryStep = 8;
 constexpr int64_t kFloatsPerLine = 16;
 
 constexpr int64_t RoundUp(int64_t value, int64_t step) { return (value + step - 1) / step * step; }
@@ -339,7 +339,8 @@ bool Attention::Impl::RunQueryBlock(const AttentionArgs& args, int64_t head, int
   return finite;
 }
 
-bool Attention::Run(const AttentionArgs& args, std::span<std::byte> scratch_memory) const {
+absl::StatusOr<bool> Attention::Run(const AttentionArgs& args,
+                                    std::span<std::byte> scratch_memory) const {
   const Impl& impl = *impl_;
   const Scratch scratch = impl.Carve(args.tokens, scratch_memory.data());
   FillKeyBias(*args.mask, args.tokens, scratch.bias);
@@ -351,6 +352,7 @@ bool Attention::Run(const AttentionArgs& args, std::span<std::byte> scratch_memo
       if (found != args.map->heads.end()) map_head = found - args.map->heads.begin();
     }
     if (map_head < 0 && args.context == nullptr) continue;
+    if (args.stop != nullptr && (*args.stop)()) return absl::CancelledError();
     impl.PrepareHead(args, head, scratch);
     const int64_t end = args.first_query + args.queries;
     for (int64_t row = args.first_query; row < end; row += kQueryBlock) {

@@ -14,6 +14,7 @@
 #include <memory>
 #include <span>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
 #include "engine/ops/mask.h"
 #include "engine/tensor/data_type.h"
@@ -62,9 +63,11 @@ struct AttentionArgs {
   int64_t first_query = 0;
   int64_t queries = 0;
   const Mask* mask = nullptr;
-  float* context =
-      nullptr;  // [queries, heads · head_dim]; null: only the map is wanted and v is left alone
+  // [queries, heads · head_dim]; null: only the map is wanted and v is left alone.
+  float* context = nullptr;
   const MapOutput* map = nullptr;  // null: no map is wanted
+  // Asked before each head: whether the result is of no use any more. Null: it is of use.
+  const absl::FunctionRef<bool()>* stop = nullptr;
 };
 
 // Immutable after Create; Run may be called from several threads at once with different scratch.
@@ -85,9 +88,9 @@ class Attention {
   // Scratch that Run needs for sequences of up to `tokens` tokens.
   size_t scratch_bytes(int64_t tokens) const;
 
-  // Returns whether every score was finite; where not, the rows concerned are NaN. scratch: 64-byte
-  // aligned.
-  bool Run(const AttentionArgs& args, std::span<std::byte> scratch) const;
+  // Returns whether every score was finite; where not, the rows concerned are NaN. Errors: kCancelled
+  // once args.stop has said so; context and map are then unspecified. scratch: 64-byte aligned.
+  absl::StatusOr<bool> Run(const AttentionArgs& args, std::span<std::byte> scratch) const;
 
  private:
   struct Impl;

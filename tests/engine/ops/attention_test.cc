@@ -3,12 +3,15 @@
 // Method: random q, k, v; the rows behind a sequence hold NaN, so that reading them shows.
 #include "engine/ops/attention.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <numeric>
 #include <random>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
+#include "absl/status/status_matchers.h"
 #include "engine/ops/runtime.h"
 #include "engine/tensor/buffer.h"
 #include "gmock/gmock.h"
@@ -17,6 +20,8 @@
 
 namespace encoderd::ops {
 namespace {
+
+using ::absl_testing::IsOkAndHolds;
 
 constexpr int64_t kHeads = 3;
 constexpr int64_t kHeadDim = 20;
@@ -72,13 +77,16 @@ class AttentionTest : public ::testing::Test {
     output.map.resize(heads.size() * map_rows * static_cast<size_t>(tokens));
     const MapOutput map = {
         .heads = heads, .rows = rows, .dst = reinterpret_cast<std::byte*>(output.map.data())};
-    output.finite = attention->Run({.qkv = qkv.data(),
-                                    .tokens = tokens,
-                                    .queries = tokens,
-                                    .mask = &mask,
-                                    .context = want_context ? output.context.data() : nullptr,
-                                    .map = heads.empty() ? nullptr : &map},
-                                   scratch->bytes());
+    const auto finite =
+        attention->Run({.qkv = qkv.data(),
+                        .tokens = tokens,
+                        .queries = tokens,
+                        .mask = &mask,
+                        .context = want_context ? output.context.data() : nullptr,
+                        .map = heads.empty() ? nullptr : &map},
+                       scratch->bytes());
+    EXPECT_TRUE(finite.ok()) << finite.status();
+    output.finite = finite.value_or(false);
     return output;
   }
 
@@ -243,19 +251,49 @@ TEST_F(AttentionTest, PackedPiecesAndRangesOfRowsGiveTheBitsOfTheWhole) {
       for (int64_t first = 0; first < tokens; first += 64) {
         const int64_t queries = std::min<int64_t>(64, tokens - first);
         std::vector<float> context(static_cast<size_t>(queries * kWidth));
-        EXPECT_TRUE(attention->Run({.pieces = pieces,
+        EXPECT_THAT(attention->Run({.pieces = pieces,
                                     .tokens = tokens,
                                     .first_query = first,
                                     .queries = queries,
                                     .mask = &mask,
                                     .context = context.data()},
-                                   scratch->bytes()));
+                                   scratch->bytes()),
+                    IsOkAndHolds(true));
         EXPECT_EQ(std::memcmp(context.data(), whole.context.data() + first * kWidth,
                               context.size() * sizeof(float)),
                   0)
             << tokens << " tokens in pieces of " << piece << ", rows from " << first;
       }
     }
+  }
+}
+
+TEST_F(AttentionTest, AsksBeforeEachHeadWhetherToStop) {
+  constexpr int64_t kTokens = 100;
+  const std::vector<float> qkv = RandomQkv(kTokens);
+  auto attention = Attention::Create(kOptions);
+  ASSERT_TRUE(attention.ok()) << attention.status();
+  auto scratch = Buffer::Allocate(attention->scratch_bytes(kTokens), "scratch");
+  std::vector<float> context(static_cast<size_t>(kTokens * kWidth));
+  const Mask mask;
+  auto run = [&](int stop_at) {
+    std::ranges::fill(context, NAN);
+    int asked = 0;
+    auto stops = [&] { return ++asked == stop_at; };
+    const absl::FunctionRef<bool()> stop = stops;
+    const absl::StatusOr<bool> finite = attention->Run({.qkv = qkv.data(),
+                                                        .tokens = kTokens,
+                                                        .queries = kTokens,
+                                                        .mask = &mask,
+                                                        .context = context.data(),
+                                                        .stop = &stop},
+                                                       scratch->bytes());
+    return std::pair(finite.status().code(), asked);
+  };
+  EXPECT_EQ(run(/*stop_at=*/-1), std::pair(absl::StatusCode::kOk, 3)) << "once for each head";
+  EXPECT_EQ(run(2), std::pair(absl::StatusCode::kCancelled, 2));
+  for (size_t i = 0; i < context.size(); ++i) {
+    EXPECT_EQ(std::isfinite(context[i]), i % kWidth < kHeadDim) << "the first head alone was run";
   }
 }
 
