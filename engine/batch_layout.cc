@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
 #include <limits>
+#include <type_traits>
 
 #include "engine/ops/attention.h"
 #include "engine/status_macros.h"
@@ -18,14 +20,19 @@ constexpr int64_t kMinPackedRows = 128;
 constexpr int64_t RoundUp(int64_t value, int64_t step) { return (value + step - 1) / step * step; }
 constexpr int64_t CeilDiv(int64_t value, int64_t by) { return (value + by - 1) / by; }
 
+// What a part of a mask takes, so that the next one is aligned.
+size_t MaskBytes(size_t bytes) {
+  return static_cast<size_t>(RoundUp(static_cast<int64_t>(bytes), int64_t{sizeof(int32_t)}));
+}
+
 int64_t HalfBlocks(const Plan& plan) {
   return 2 * plan.layers_run + (plan.last_map_only || plan.final_norm_needed ? 1 : 0);
 }
 
 }  // namespace
 
-// The worst batch has one token in a tile of its own, kMinPackedRows + 1 in two pieces, one token, and
-// so on.
+// The worst batch has one token in a tile of its own, kMinPackedRows + 1 in two pieces, one token,
+// and so on.
 int64_t BatchLayout::MaxStoredRows(const BatchLimits& limits) {
   return std::max(RoundUp(limits.max_sequence_tokens, kPieceStep),
                   RoundUp(2 * limits.max_batch_tokens + kPieceStep, kPieceStep));
@@ -70,7 +77,10 @@ void BatchLayout::Place(std::span<BatchItem* const> items, int64_t tile_rows) {
                           .half_blocks = HalfBlocks(*item->plan),
                           .mask = sequence.mask});
   }
-  std::ranges::stable_sort(sequences_, std::greater<>(), &PlacedSequence::half_blocks);
+  // A stable sort takes memory from the heap, and batches whose items all run equally far need none.
+  if (!std::ranges::is_sorted(sequences_, std::greater<>(), &PlacedSequence::half_blocks)) {
+    std::ranges::stable_sort(sequences_, std::greater<>(), &PlacedSequence::half_blocks);
+  }
   for (int i = 0; i < static_cast<int>(sequences_.size()); ++i) {
     PlacedSequence& sequence = sequences_[static_cast<size_t>(i)];
     sequence.first_segment = static_cast<int>(segments_.size());
@@ -120,23 +130,34 @@ void BatchLayout::AddSegment(int sequence, int64_t first_token, int64_t tokens) 
   tile.rows += tokens;
 }
 
-bool BatchLayout::OwnMasks() {
-  std::span<std::byte> room = masks_.bytes();
-  const auto own = [&room](auto& part) {
+bool BatchLayout::CanOwnMasks() const {
+  size_t bytes = 0;
+  for (const PlacedSequence& sequence : sequences_) {
+    const Mask& mask = sequence.mask;
+    for (const size_t part : {mask.keys.size_bytes(), mask.pairs.size_bytes(),
+                              mask.head_pairs.size_bytes(), mask.segment_ids.size_bytes()}) {
+      bytes += MaskBytes(part);
+    }
+  }
+  return bytes <= kMaxMaskBytes;
+}
+
+void BatchLayout::OwnMasks() {
+  std::byte* next = masks_.data();
+  const auto own = [&next](auto& part) {
     using T = typename std::remove_reference_t<decltype(part)>::element_type;
-    const auto bytes = static_cast<size_t>(
-        RoundUp(static_cast<int64_t>(part.size_bytes()), int64_t{sizeof(int32_t)}));
-    if (bytes > room.size()) return false;
-    if (part.empty()) return true;
-    std::memcpy(room.data(), part.data(), part.size_bytes());
-    part = {reinterpret_cast<T*>(room.data()), part.size()};
-    room = room.subspan(bytes);
-    return true;
+    if (part.empty()) return;
+    std::memcpy(next, part.data(), part.size_bytes());
+    part = {reinterpret_cast<T*>(next), part.size()};
+    next += MaskBytes(part.size_bytes());
   };
-  return std::ranges::all_of(sequences_, [&](PlacedSequence& sequence) {
+  for (PlacedSequence& sequence : sequences_) {
     Mask& mask = sequence.mask;
-    return own(mask.keys) && own(mask.pairs) && own(mask.head_pairs) && own(mask.segment_ids);
-  });
+    own(mask.keys);
+    own(mask.pairs);
+    own(mask.head_pairs);
+    own(mask.segment_ids);
+  }
 }
 
 int64_t BatchLayout::RowsBeyond(const Tile& tile, int64_t half_blocks) const {

@@ -78,9 +78,11 @@ class BatchLayout : public Pooled {
   // limits, and tile_rows is what TileRows gives.
   void Place(std::span<BatchItem* const> items, int64_t tile_rows);
 
-  // Copies the masks, so that helpers may read them after the batch. False when they are too large:
-  // then no helper may see this layout.
-  bool OwnMasks();
+  // Whether there is room for copies of the masks; where not, no helper may see this layout.
+  bool CanOwnMasks() const;
+  // Copies the masks, so that helpers may read them after the batch. REQUIRES: there is room, and
+  // nobody else sees the layout yet.
+  void OwnMasks();
 
   // Rows that the tiles take.
   int64_t StoredRows() const;

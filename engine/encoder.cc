@@ -98,10 +98,12 @@ void Encoder::Place(std::span<BatchItem* const> items) {
 
   const bool worth_it = tokens * OperationsPerToken(spec_) >= kLeastSharedOperations;
   const bool helped = shared_.helpers != nullptr && worth_it;
-  const int threads = helped ? 1 + shared_.helpers->IdleWorkers() : 1;
+  const int threads =
+      helped ? 1 + std::min(shared_.helpers->IdleWorkers(), PhaseShape::kMaxHelpersOfPhase) : 1;
   layout_->Place(items, BatchLayout::TileRows(tokens, threads, items.size() == 1));
   CHECK_LE(layout_->StoredRows(), BatchLayout::MaxStoredRows(limits));
-  may_share_ = helped && layout_->tiles().size() > 1 && layout_->OwnMasks();
+  shown_ = false;
+  may_share_ = helped && layout_->tiles().size() > 1 && layout_->CanOwnMasks();
 }
 
 absl::Status Encoder::Begin(int64_t first_block) {
@@ -133,6 +135,7 @@ absl::Status Encoder::RunPhase(std::optional<int64_t> attend, std::optional<int6
   FillPhase(phase, attend, project);
   const int tiles = layout_->TilesBeyond(2 * attend.value_or(project.value_or(0)));
   const bool shared = Shares(tiles, !phase.maps.empty());
+  if (shared && !std::exchange(shown_, true)) layout_->OwnMasks();
   phase.tiles.Open(tiles, shared);
   if (shared) shared_.helpers->Offer(seat_, phase, tiles);
   const absl::Status status = ComputeTiles(phase);

@@ -17,6 +17,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "absl/functional/function_ref.h"
@@ -99,6 +100,7 @@ class Encoder final : public Worker {
   PoolRef<Generation> rows_;
   std::vector<TileRows> results_;          // by tile; in rows_
   bool may_share_ = false;                 // helpers may see the layout
+  bool shown_ = false;                     // and they have
   std::vector<HiddenRows::Piece> pieces_;  // what RowsOf points to
 };
 

@@ -49,11 +49,13 @@ void PhaseMemory::Leave(int seat) {
 template <typename T>
 T* PhaseMemory::Take(const Objects<T>& objects, int seat, size_t per_thread) {
   const std::lock_guard lock(mutex_);
-  // The first are the helpers'.
+  // The first are the helpers', and spare; those of other seats, which are warm there, come last.
   const size_t own = static_cast<size_t>(shape_.helpers + seat) * per_thread;
-  for (size_t i = 0; i < objects.size(); ++i) {
-    T* const object = objects[(own + i) % objects.size()].get();
-    if (object->TryTake()) return object;
+  for (size_t i = own; i < own + per_thread; ++i) {
+    if (objects[i]->TryTake()) return objects[i].get();
+  }
+  for (const auto& object : objects) {
+    if (object->TryTake()) return object.get();
   }
   LOG(FATAL) << "PhaseMemory: more is in use than batches and helpers can hold";
 }

@@ -152,7 +152,8 @@ TEST(BatchLayoutTest, OwnMasksOutliveTheCallers) {
   items.request().sequences[0].mask = {.keys = keys, .segment_ids = segments};
   items.request().sequences[1].mask = {.pairs = pairs, .causal = true};
   (*layout)->Place(items.pointers(), 256);
-  ASSERT_TRUE((*layout)->OwnMasks());
+  ASSERT_TRUE((*layout)->CanOwnMasks());
+  (*layout)->OwnMasks();
   std::ranges::fill(keys, 9);
   std::ranges::fill(pairs, 9);
   std::ranges::fill(segments, 9);
@@ -162,6 +163,11 @@ TEST(BatchLayoutTest, OwnMasksOutliveTheCallers) {
   EXPECT_THAT(sequences[1].mask.pairs, ::testing::Each(1));
   EXPECT_TRUE(sequences[1].mask.causal);
   EXPECT_TRUE(sequences[1].mask.keys.empty());
+  // Every batch has its own masks.
+  (*layout)->Place(items.pointers(), 256);
+  EXPECT_EQ((*layout)->sequences()[0].mask.keys.data(), keys.data());
+  (*layout)->OwnMasks();
+  EXPECT_THAT((*layout)->sequences()[0].mask.keys, ::testing::Each(9));
 }
 
 TEST(BatchLayoutTest, MasksThatAreTooLargeAreLeftToTheOwner) {
@@ -171,7 +177,7 @@ TEST(BatchLayoutTest, MasksThatAreTooLargeAreLeftToTheOwner) {
   Items items({3});
   items.request().sequences[0].mask.head_pairs = huge;
   (*layout)->Place(items.pointers(), 256);
-  EXPECT_FALSE((*layout)->OwnMasks());
+  EXPECT_FALSE((*layout)->CanOwnMasks());
 }
 
 }  // namespace
