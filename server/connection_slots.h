@@ -5,8 +5,9 @@
 //
 // A call works until it is answered, and then counts by the bytes it holds until gRPC says that the
 // answer is sent. That may be long after the caller has read it, on a busy machine: a caller that
-// sends its next small call meanwhile must not be refused for it. How many answers may be under way
-// is bounded by gRPC's limit of streams per connection.
+// sends its next small call meanwhile must not be refused for it. A stream works for as long as its
+// reader takes, and so counts by its bytes from its beginning. How many answers may be under way is
+// bounded by gRPC's limit of streams per connection.
 #pragma once
 
 #include <cstdint>
@@ -23,8 +24,8 @@ class ConnectionSlots {
   ConnectionSlots(int max_working, int64_t max_unread_bytes)
       : max_working_(max_working), max_unread_bytes_(max_unread_bytes) {}
 
-  // False, and nothing taken, when the connection has max_working calls at work, or answers of
-  // max_unread_bytes or more on their way.
+  // False, and nothing taken, when the connection has max_working calls at work, or answers and
+  // streams of max_unread_bytes or more on their way.
   bool Take(const std::string& peer) {
     MutexLock lock(mutex_);
     Calls& calls = calls_[peer];
@@ -33,8 +34,19 @@ class ConnectionSlots {
     return true;
   }
 
-  // The call is answered and holds so many bytes. REQUIRES: Take returned true for this peer, once
-  // for each call of this.
+  // A call at work is a stream, and holds so many bytes until it is sent. False, and nothing taken,
+  // when that makes more than max_unread_bytes with what the connection holds; one alone may be
+  // larger. REQUIRES: between Take and Answered.
+  bool Hold(const std::string& peer, int64_t bytes) {
+    MutexLock lock(mutex_);
+    int64_t& held = calls_.at(peer).unread_bytes;
+    if (held > 0 && bytes > max_unread_bytes_ - held) return false;
+    held += bytes;
+    return true;
+  }
+
+  // The call is answered and holds so many bytes beside those of Hold. REQUIRES: Take returned true
+  // for this peer, once for each call of this.
   void Answered(const std::string& peer, int64_t bytes) {
     MutexLock lock(mutex_);
     Calls& calls = calls_.at(peer);
@@ -43,7 +55,8 @@ class ConnectionSlots {
     calls.unread_bytes += bytes;
   }
 
-  // The answer is sent. REQUIRES: once after each call of Answered, with the same bytes.
+  // The answer is sent. REQUIRES: once after each call of Answered, with the bytes of that and of
+  // Hold.
   void Give(const std::string& peer, int64_t bytes) {
     MutexLock lock(mutex_);
     const auto entry = calls_.find(peer);

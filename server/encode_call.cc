@@ -91,13 +91,23 @@ std::optional<Refusal> EncodeCall::Admit(const grpc::ByteBuffer& bytes) {
 std::optional<Refusal> EncodeCall::TakeSlot() {
   has_slot_ = service_.connections.Take(peer_);
   if (has_slot_) return std::nullopt;
-  return Refusal{.status = absl::ResourceExhaustedError(
-                     absl::StrCat("the connection has ", service_.connections.max_working(),
-                                  " calls in flight, as many as it may have, or has not read ",
-                                  service_.connections.max_unread_bytes(),
-                                  " bytes of its answers: use more connections, or read on")),
-                 .reason = "CONNECTION_BUSY",
-                 .retry_after = RetryAfter()};
+  return ConnectionBusy();
+}
+
+std::optional<Refusal> EncodeCall::HoldOfConnection() {
+  held_of_connection_ = service_.connections.Hold(peer_, held_bytes_);
+  if (held_of_connection_) return std::nullopt;
+  return ConnectionBusy();
+}
+
+Refusal EncodeCall::ConnectionBusy() const {
+  return {.status = absl::ResourceExhaustedError(
+              absl::StrCat("the connection has ", service_.connections.max_working(),
+                           " calls in flight, as many as it may have, or has not read ",
+                           service_.connections.max_unread_bytes(),
+                           " bytes of its answers: use more connections, or read on")),
+          .reason = "CONNECTION_BUSY",
+          .retry_after = RetryAfter()};
 }
 
 std::optional<Refusal> EncodeCall::TakeMemory(int64_t request_bytes, int64_t answer_bytes) {
@@ -255,7 +265,7 @@ void EncodeCall::Refuse(Refusal refusal, std::optional<CallTiming> timing) {
 // The end of every call, once. gRPC may be done with the call before this returns.
 void EncodeCall::End(const grpc::Status& status, CallRecord& record) {
   ended_.store(true, std::memory_order_release);
-  if (has_slot_) service_.connections.Answered(peer_, held_bytes_);
+  if (has_slot_) service_.connections.Answered(peer_, held_of_connection_ ? 0 : held_bytes_);
   record.method = method_;
   record.without_deadline = !has_deadline_;
   service_.metrics.CallEnded(record);

@@ -70,6 +70,9 @@ class EncodeCall : public std::enable_shared_from_this<EncodeCall> {
 
   // ---- What a method uses ----
 
+  // Counts what the call holds against its connection while it works, not only once it is answered.
+  // REQUIRES: from Begin, before the work.
+  std::optional<Refusal> HoldOfConnection();
   // What the batcher is to know of the work that the plan says.
   CallInfo InfoOf(const Plan& plan) const;
   // Why the batcher would not take work, with when to come again.
@@ -102,6 +105,7 @@ class EncodeCall : public std::enable_shared_from_this<EncodeCall> {
   std::optional<Refusal> TakeMemory(int64_t request_bytes, int64_t answer_bytes);
   std::optional<Refusal> Check();
   void SetDeadline();
+  Refusal ConnectionBusy() const;
   absl::Duration RetryAfter() const;
   void End(const grpc::Status& status, CallRecord& record);
 
@@ -114,7 +118,8 @@ class EncodeCall : public std::enable_shared_from_this<EncodeCall> {
   std::shared_ptr<EncodeCall> self_;  // until Done
   bool has_slot_ = false;
   int64_t max_response_bytes_ = 0;
-  int64_t held_bytes_ = 0;  // of the memory budget
+  int64_t held_bytes_ = 0;            // of the memory budget
+  bool held_of_connection_ = false;  // while the call works
   std::atomic<bool> admitted_ = false;
   std::atomic<bool> ended_ = false;
   std::optional<grpc::Alarm> alarm_;  // of the default deadline

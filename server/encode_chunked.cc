@@ -217,6 +217,8 @@ std::optional<Refusal> ChunkedCall::PrepareAnswer(int64_t& answer_bytes) {
 }
 
 std::optional<Refusal> ChunkedCall::Begin() {
+  // A stream that is not read works for ever.
+  if (auto refusal = HoldOfConnection()) return refusal;
   for (Buffer* rows : {&hidden_, &hidden_before_}) {
     auto buffer = Buffer::Allocate(static_cast<size_t>(hidden_bytes_ / 2), "hidden rows");
     if (!buffer.ok()) return OutOfMemory("the hidden rows");

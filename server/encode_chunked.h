@@ -13,7 +13,8 @@
 //         min(kStreamBytes, --max_response_bytes) bytes together with its head, or, where it is
 //         more, the outputs of one block for one sequence; then there are the request and, for a
 //         sequence that does not fit, its hidden rows. All of it is taken from the memory budget
-//         before the stream begins and given back when it has ended.
+//         and of what the connection may hold before the stream begins, and given back when it has
+//         ended.
 #pragma once
 
 #include <grpcpp/server_context.h>

@@ -41,7 +41,7 @@ struct Served {
   int64_t max_sequence_tokens = 0;
 };
 
-// A connection that reads nothing may hold so large a part of the memory for calls in flight.
+// A connection that reads nothing may hold one part in so many of the memory for calls in flight.
 inline constexpr int64_t kConnectionsThatMayStall = 4;
 
 // What every call needs. Fields are constant or thread-safe.

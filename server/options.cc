@@ -35,10 +35,10 @@ ABSL_FLAG(bool, plaintext, false,
 ABSL_FLAG(int32_t, max_connections, 1024,
           "gRPC connections open at a time; one more is closed at once. Range: 1 to 65536.");
 ABSL_FLAG(int32_t, max_connection_inflight, 64,
-          "Calls that one connection may have waiting or at work, so that one sender cannot own the "
-          "queue; answered calls count no more, unless unread answers of the connection hold a "
-          "quarter of --max_inflight_bytes. "
-          "Range: 1 to 65536.");
+          "Calls that one connection may have waiting or at work, open streams included, so that one "
+          "sender cannot own the queue. Answers that it has not read, and streams from their "
+          "beginning, may hold a quarter of --max_inflight_bytes, or one that is larger; beyond that "
+          "it gets no further ones. Range: 1 to 65536.");
 
 ABSL_FLAG(
     absl::Duration, max_connection_age, absl::ZeroDuration(),

@@ -277,7 +277,8 @@ TEST(EncodeChunkedTest, TakesTheMemoryOfItsWindowAlone) {
   server.engine().latch().AwaitWaiting(1);
   EXPECT_LE(server.Metric(kInflightBytes), 1'100'000);
   EXPECT_GE(server.Metric(kInflightBytes), 900'000);
-  EXPECT_THAT(ReadWhole(server.encoder(), MapsOf(1)).status,
+  const auto other = v1::EncoderService::NewStub(server.Connect());
+  EXPECT_THAT(ReadWhole(*other, MapsOf(1)).status,
               Refused(grpc::StatusCode::RESOURCE_EXHAUSTED, "MEMORY_BUDGET", ""));
   server.engine().latch().Open();
   EXPECT_TRUE(first.Finish().ok());
@@ -431,6 +432,27 @@ TEST(SlowReaderTest, SixteenHoldNoMoreThanTheirWindowsAndOthersAreServed) {
   streams.clear();
   server.AwaitMetric(kInflightBytes, 0);
   EXPECT_LT(ResidentBytes() - before, 96 << 20);
+}
+
+TEST(SlowReaderTest, AConnectionMayHoldAQuarterOfTheMemory) {
+  Options options = StreamsOf(1'000'000);
+  options.max_inflight_bytes = 18'000'000;  // four streams of 1.1 MB fit into a quarter
+  TestServer server(options);
+  {
+    std::vector<std::unique_ptr<Stream>> streams;
+    for (int i = 0; i < 4; ++i) {
+      streams.push_back(std::make_unique<Stream>(server.encoder(), MapsOf(60)));
+      v1::EncodeChunk head;
+      ASSERT_TRUE(streams.back()->Read(head));
+    }
+    EXPECT_THAT(ReadWhole(server.encoder(), MapsOf(1)).status,
+                Refused(grpc::StatusCode::RESOURCE_EXHAUSTED, "CONNECTION_BUSY", "read on"));
+    const auto other = v1::EncoderService::NewStub(server.Connect());
+    EXPECT_TRUE(ReadWhole(*other, MapsOf(1)).status.ok());
+  }
+  server.AwaitMetric(kInflightBytes, 0);
+  server.AwaitMetric("encoderd_calls_in_flight", 0);
+  EXPECT_TRUE(ReadWhole(server.encoder(), MapsOf(1)).status.ok());
 }
 
 // Whichever gRPC tells first: that the message under way has failed, or that the caller went.

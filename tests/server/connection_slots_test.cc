@@ -33,5 +33,32 @@ TEST(ConnectionSlotsTest, AnswersThatAreNotReadCountByTheirBytes) {
   EXPECT_TRUE(slots.Take("a"));
 }
 
+TEST(ConnectionSlotsTest, StreamsCountByTheirBytesFromTheirBeginning) {
+  ConnectionSlots slots(10, 1000);
+  for (int i = 0; i < 4; ++i) ASSERT_TRUE(slots.Take("a"));
+  EXPECT_TRUE(slots.Hold("a", 400));
+  EXPECT_FALSE(slots.Hold("a", 601));
+  EXPECT_TRUE(slots.Hold("a", 600));
+  EXPECT_FALSE(slots.Take("a"));
+  EXPECT_TRUE(slots.Take("b"));
+  EXPECT_TRUE(slots.Hold("b", 1));
+
+  slots.Answered("a", 0);  // the first: its bytes are held until they are sent
+  EXPECT_FALSE(slots.Take("a"));
+  slots.Give("a", 400);
+  EXPECT_TRUE(slots.Take("a"));
+  slots.Answered("a", 400);
+  EXPECT_FALSE(slots.Hold("a", 1));
+}
+
+TEST(ConnectionSlotsTest, OneStreamMayBeLargerThanTheShare) {
+  ConnectionSlots slots(10, 1000);
+  ASSERT_TRUE(slots.Take("a"));
+  ASSERT_TRUE(slots.Take("a"));
+  EXPECT_TRUE(slots.Hold("a", 5000));
+  EXPECT_FALSE(slots.Hold("a", 1));
+  EXPECT_FALSE(slots.Take("a"));
+}
+
 }  // namespace
 }  // namespace encoderd
