@@ -211,7 +211,6 @@ std::optional<Refusal> ChunkedCall::PrepareAnswer(int64_t& answer_bytes) {
   }
   answer_bytes = head_bytes + hidden_bytes_ + window_bytes_;
   MutexLock lock(mutex_);
-  head_ = EncodeHeadBytes(AnswerShapes(spec, plan_), plan_, info);
   steps_.emplace(spec, plan_, step_bytes);
   return std::nullopt;
 }
@@ -227,6 +226,8 @@ std::optional<Refusal> ChunkedCall::Begin() {
   Plan first;
   {
     MutexLock lock(mutex_);
+    head_ = EncodeHeadBytes(AnswerShapes(service_.served.engine->spec(), plan_), plan_,
+                            InfoOfResponse(std::nullopt));
     first = *steps_->Next();
     live_bytes_ = first.answer_bytes;
   }
