@@ -52,11 +52,16 @@ absl::Status Scheduler::Submit(std::shared_ptr<Call> call, absl::Time now) {
         absl::StrCat("the deadline passed ", absl::FormatDuration(-left), " before the call"));
   }
 
-  if (info.continuation) {
-    Accept(std::move(call), /*probe=*/false);
-    return absl::OkStatus();
+  bool probe = false;
+  if (!info.continuation) {
+    if (absl::Status status = Admit(info, now, probe); !status.ok()) return status;
   }
+  Accept(std::move(call), probe);
+  return absl::OkStatus();
+}
 
+absl::Status Scheduler::Admit(const CallInfo& info, absl::Time now, bool& probe) {
+  const absl::Duration left = info.deadline - now;
   const absl::Duration wait = PredictedWait(info.priority, now);
   const absl::Duration least = LeastTimeOf(info, options_.workers);
   const absl::Duration own = LeastTimeOf(info, work_waits() ? 1 : std::max(1, idle_workers_));
@@ -65,7 +70,7 @@ absl::Status Scheduler::Submit(std::shared_ptr<Call> call, absl::Time now) {
           ? ProspectOf(left, least, own, wait,
                        model_.Predict(model_.BaseOfFullBatch(options_.max_batch_tokens)))
           : Prospect::kInTime;
-  const bool probe = prospect == Prospect::kHopeless && MayProbe(now);
+  probe = prospect == Prospect::kHopeless && MayProbe(now);
   if (prospect == Prospect::kHopeless && !probe) {
     if (!refused_since_) refused_since_ = now;
     return absl::DeadlineExceededError(absl::StrCat(
@@ -80,8 +85,8 @@ absl::Status Scheduler::Submit(std::shared_ptr<Call> call, absl::Time now) {
                           absl::FormatDuration(own), ", as predicted")),
                       "DEADLINE_UNREACHABLE");
   }
-
-  Accept(std::move(call), probe);
+  // The next one has to wait for as long, should this one be given up before it is measured.
+  if (probe) refused_since_ = now;
   return absl::OkStatus();
 }
 

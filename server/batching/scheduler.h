@@ -90,6 +90,9 @@ class Scheduler {
     absl::Duration busy;  // of batches that have ended
   };
 
+  // What the queue and the predictions say of a new call. `probe`: it is let in, though it looks
+  // hopeless, for its time to be measured.
+  absl::Status Admit(const CallInfo& info, absl::Time now, bool& probe);
   void Accept(std::shared_ptr<Call> call, bool probe);
   absl::Status CheckRoom(const CallInfo& info, absl::Duration wait) const;
   // How long the next call of this priority would wait for a worker.
@@ -106,7 +109,7 @@ class Scheduler {
   std::unordered_map<const Call*, Progress> calls_;
   std::vector<WorkerState> workers_;
   int idle_workers_;  // that run no batch
-  // When a call was first refused as hopeless since something was last measured.
+  // When a call was first refused as hopeless since something was last measured or probed.
   std::optional<absl::Time> refused_since_;
   bool draining_ = false;
 };

@@ -282,6 +282,19 @@ TEST_F(SchedulerTest, ProbesOnlyAnIdleServerAndOnlyAfterAWhileOfRefusals) {
   EXPECT_FALSE(hopeless().ok());
 }
 
+TEST_F(SchedulerTest, ProbesNoSoonerAgainWhenTheProbeIsGivenUp) {
+  const auto hopeless = [this] { return MakeCall({10}, absl::Seconds(5)); };
+  EXPECT_FALSE(scheduler_->Submit(hopeless(), now_).ok());
+  for (int probe = 0; probe < 3; ++probe) {
+    now_ += kProbeAfter - kTick;
+    EXPECT_FALSE(scheduler_->Submit(hopeless(), now_).ok());
+    now_ += kTick;
+    const auto call = hopeless();
+    ASSERT_THAT(scheduler_->Submit(call, now_), IsOk());
+    ASSERT_TRUE(scheduler_->End(*call, absl::CancelledError(), now_).has_value());
+  }
+}
+
 // A worker that lost its core once must not shut the door.
 TEST_F(SchedulerTest, StillAdmitsWhatFitsAfterOneBatchThatTookForEver) {
   ASSERT_THAT(Submit({10}), IsOk());
