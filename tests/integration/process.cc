@@ -23,6 +23,10 @@
 namespace encoderd {
 namespace {
 
+// Has the kernel end what it becomes when the thread that started it ends: a child does not outlive
+// a parent that was killed or aborted.
+constexpr const char* kSetpriv = "/usr/bin/setpriv";
+
 int Entries(const std::string& folder) {
   std::error_code gone;
   const std::filesystem::directory_iterator entries(folder, gone);
@@ -39,10 +43,12 @@ Process::Process(const std::string& program, const std::vector<std::string>& arg
   posix_spawn_file_actions_init(&actions);
   posix_spawn_file_actions_adddup2(&actions, ends[1], STDOUT_FILENO);
   posix_spawn_file_actions_adddup2(&actions, ends[1], STDERR_FILENO);
-  std::vector<char*> argv = {const_cast<char*>(program.c_str())};
-  for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
+  std::vector<std::string> command = {kSetpriv, "--pdeathsig", "KILL", "--", program};
+  command.insert(command.end(), arguments.begin(), arguments.end());
+  std::vector<char*> argv;
+  for (std::string& word : command) argv.push_back(word.data());
   argv.push_back(nullptr);
-  CHECK_EQ(posix_spawn(&pid_, program.c_str(), &actions, nullptr, argv.data(), environ), 0);
+  CHECK_EQ(posix_spawn(&pid_, kSetpriv, &actions, nullptr, argv.data(), environ), 0);
   posix_spawn_file_actions_destroy(&actions);
   close(ends[1]);
   reader_ = std::thread([this] { Read(); });

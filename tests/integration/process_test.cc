@@ -5,7 +5,9 @@
 #include <gmock/gmock.h>
 #include <grpcpp/client_context.h>
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <signal.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -54,6 +56,26 @@ v1::EncodeRequest PooledRequest(const std::vector<int32_t>& ids) {
   request.mutable_outputs()->set_last_hidden_state(true);
   request.mutable_outputs()->add_pooled();
   return request;
+}
+
+// ---- Child processes ----------------------------------------------------------------------------
+
+TEST(ProcessTest, AChildEndsWithAParentThatIsKilled) {
+  int ends[2];
+  ASSERT_EQ(pipe(ends), 0);
+  const pid_t parent = fork();
+  if (parent == 0) {
+    close(ends[0]);
+    Process child("/bin/sh", {"-c", "echo started; exec sleep 60"});
+    child.AwaitLine("started");
+    raise(SIGKILL);
+  }
+  close(ends[1]);
+  ASSERT_EQ(waitpid(parent, nullptr, 0), parent);
+  // Nobody has the other end open any more.
+  pollfd pipe_closed = {.fd = ends[0], .events = POLLIN, .revents = 0};
+  EXPECT_EQ(poll(&pipe_closed, 1, 10'000), 1);
+  close(ends[0]);
 }
 
 // ---- Commands that end by themselves ----------------------------------------------------------
