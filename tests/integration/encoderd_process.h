@@ -2,7 +2,6 @@
 #pragma once
 
 #include <grpcpp/client_context.h>
-#include <grpcpp/create_channel.h>
 
 #include <memory>
 #include <string>
@@ -11,20 +10,26 @@
 #include "absl/strings/str_cat.h"
 #include "encoderd/v1/encoder.grpc.pb.h"
 #include "grpc/health/v1/health.grpc.pb.h"
+#include "tests/integration/connect.h"
 #include "tests/integration/process.h"
 
 namespace encoderd {
 
-// encoderd with these flags on free ports.
 class Encoderd {
  public:
-  explicit Encoderd(std::vector<std::string> flags) : process_(ENCODERD_BINARY, WithPorts(flags)) {}
+  // Starts it with these flags on free ports. `cgroup`: the folder of a control group that it joins
+  // before it starts; "" = that of ours.
+  explicit Encoderd(const std::vector<std::string>& flags, const std::string& cgroup = "")
+      : process_("/bin/sh", Command(flags, cgroup)) {}
 
   Process& process() { return process_; }
+  const Process& process() const { return process_; }
 
   // Waits for the ports to be open.
   void AwaitListening() {
-    port_ = NumberIn(process_.AwaitLine("Listening."), "port");
+    const std::string line = process_.AwaitLine("Listening.");
+    port_ = NumberIn(line, "port");
+    metrics_port_ = NumberIn(line, "metrics_port");
     const auto channel = Connect();
     encoder_ = v1::EncoderService::NewStub(channel);
     health_ = grpc::health::v1::Health::NewStub(channel);
@@ -34,11 +39,12 @@ class Encoderd {
     process_.AwaitLine("Serving.");
   }
 
-  // A channel with a connection of its own.
-  std::shared_ptr<grpc::Channel> Connect(grpc::ChannelArguments arguments = {}) const {
-    arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
-    return grpc::CreateCustomChannel(absl::StrCat("127.0.0.1:", port_),
-                                     grpc::InsecureChannelCredentials(), arguments);
+  // Of one that listens.
+  int port() const { return port_; }
+  int metrics_port() const { return metrics_port_; }
+  std::string address() const { return absl::StrCat("127.0.0.1:", port_); }
+  std::shared_ptr<grpc::Channel> Connect(const grpc::ChannelArguments& arguments = {}) const {
+    return ConnectAlone(address(), arguments);
   }
 
   v1::EncoderService::Stub& encoder() { return *encoder_; }
@@ -53,14 +59,23 @@ class Encoderd {
   }
 
  private:
-  static std::vector<std::string> WithPorts(std::vector<std::string> flags) {
-    flags.push_back("--listen=127.0.0.1:0");
-    flags.push_back("--metrics_listen=127.0.0.1:0");
-    return flags;
+  // The shell puts itself into the control group and becomes the server.
+  static std::vector<std::string> Command(const std::vector<std::string>& flags,
+                                          const std::string& cgroup) {
+    std::vector<std::string> command = {
+        "-c",
+        "[ -z \"$0\" ] || echo $$ > \"$0/cgroup.procs\" || exit 1; exec \"$@\"",
+        cgroup,
+        ENCODERD_BINARY,
+        "--listen=127.0.0.1:0",
+        "--metrics_listen=127.0.0.1:0"};
+    command.insert(command.end(), flags.begin(), flags.end());
+    return command;
   }
 
   Process process_;
   int port_ = 0;
+  int metrics_port_ = 0;
   std::unique_ptr<v1::EncoderService::Stub> encoder_;
   std::unique_ptr<grpc::health::v1::Health::Stub> health_;
 };

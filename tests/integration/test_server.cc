@@ -10,6 +10,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "tests/integration/connect.h"
 
 namespace encoderd {
 
@@ -62,10 +63,7 @@ absl::Status TestServer::Load() {
 }
 
 std::shared_ptr<grpc::Channel> TestServer::Connect(const grpc::ChannelArguments& arguments) const {
-  grpc::ChannelArguments own = arguments;
-  own.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
-  return grpc::CreateCustomChannel(absl::StrCat("127.0.0.1:", server_->port()),
-                                   grpc::InsecureChannelCredentials(), own);
+  return ConnectAlone(absl::StrCat("127.0.0.1:", server_->port()), arguments);
 }
 
 grpc::Status TestServer::Encode(const v1::EncodeRequest& request, v1::EncodeResponse* response) {

@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "absl/log/check.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 
 namespace encoderd::load {
@@ -17,23 +18,9 @@ constexpr std::chrono::seconds kHogLife(120);
 
 std::string ThisProgram() { return std::filesystem::read_symlink("/proc/self/exe").string(); }
 
-std::string Encoderd() {
-  return (std::filesystem::path(ThisProgram()).parent_path() / "encoderd").string();
-}
-
-// The shell puts itself into the control group and becomes the server.
-std::vector<std::string> Arguments(const BenchModel& model, const std::vector<std::string>& flags,
-                                   const std::string& cgroup) {
-  std::vector<std::string> arguments = {
-      "-c",
-      "[ -z \"$0\" ] || echo $$ > \"$0/cgroup.procs\" || exit 1; exec \"$@\"",
-      cgroup,
-      Encoderd(),
-      absl::StrCat("--model_dir=", model.dir()),
-      "--listen=127.0.0.1:0",
-      "--metrics_listen=127.0.0.1:0"};
-  arguments.insert(arguments.end(), flags.begin(), flags.end());
-  return arguments;
+std::vector<std::string> WithModel(const BenchModel& model, std::vector<std::string> flags) {
+  flags.push_back(absl::StrCat("--model_dir=", model.dir()));
+  return flags;
 }
 
 }  // namespace
@@ -50,17 +37,15 @@ const BenchModel& BertBase() {
 
 BenchServer::BenchServer(const BenchModel& model, const std::vector<std::string>& flags,
                          const std::string& cgroup)
-    : process_("/bin/sh", Arguments(model, flags, cgroup)) {
-  metrics_port_ = NumberIn(process_.AwaitLine(" Listening. "), "metrics_port");
-  port_ = NumberIn(process_.AwaitLine(" Serving. "), "port");
-  CHECK_GT(port_, 0) << process_.output();
-  address_ = absl::StrCat("127.0.0.1:", port_);
+    : Encoderd(WithModel(model, flags), cgroup) {
+  AwaitServing();
+  CHECK(absl::StrContains(process().output(), "Serving.")) << process().output();
 }
 
 BenchServer::~BenchServer() {
-  if (!process_.running()) return;
-  process_.Signal(SIGTERM);
-  CHECK_EQ(process_.Wait(absl::Seconds(30)), 0) << process_.output();
+  if (!process().running()) return;
+  process().Signal(SIGTERM);
+  CHECK_EQ(process().Wait(absl::Seconds(30)), 0) << process().output();
 }
 
 CpuHog::CpuHog() : process_(ThisProgram(), {kHogFlag}) { process_.AwaitLine("hogging"); }

@@ -8,7 +8,7 @@
 #include "absl/time/time.h"
 #include "tests/engine/io/temp_folder.h"
 #include "tests/engine/random_model.h"
-#include "tests/integration/process.h"
+#include "tests/integration/encoderd_process.h"
 
 namespace encoderd::load {
 
@@ -25,26 +25,15 @@ class BenchModel {
 const BenchModel& MiniLm();
 const BenchModel& BertBase();
 
-class BenchServer {
+class BenchServer : public Encoderd {
  public:
-  // Starts it with these flags beside the model's and free ports, and returns once it serves.
-  // `cgroup`: the folder of a control group that it joins before it starts; "" = that of ours.
+  // Returns once it serves; the program ends where it does not.
   explicit BenchServer(const BenchModel& model, const std::vector<std::string>& flags = {},
                        const std::string& cgroup = "");
   ~BenchServer();  // ends it in good order, if it still runs
 
-  const std::string& address() const { return address_; }
-  int port() const { return port_; }
-  int metrics_port() const { return metrics_port_; }
-  Process& process() { return process_; }
-  int64_t ResidentBytes() const { return process_.ResidentBytes(); }
-  absl::Duration CpuTime() const { return process_.CpuTime(); }
-
- private:
-  Process process_;
-  std::string address_;
-  int port_ = 0;
-  int metrics_port_ = 0;
+  int64_t ResidentBytes() const { return process().ResidentBytes(); }
+  absl::Duration CpuTime() const { return process().CpuTime(); }
 };
 
 // Two threads of another process that take all the CPU they can get.
@@ -56,8 +45,8 @@ class CpuHog {
   Process process_;
 };
 
-// What a CpuHog's process does; the program itself is run with kHogFlag for it. Ends by itself after
-// two minutes, whatever becomes of its parent.
+// What a CpuHog's process does; the program itself is run with kHogFlag for it. Ends by itself
+// after two minutes.
 inline constexpr char kHogFlag[] = "--be_a_cpu_hog";
 void BeACpuHog();
 

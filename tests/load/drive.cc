@@ -1,7 +1,5 @@
 #include "tests/load/drive.h"
 
-#include <grpcpp/create_channel.h>
-
 #include <chrono>
 
 #include "absl/log/check.h"
@@ -50,8 +48,7 @@ client::LoadResult Saturate(const BenchServer& server, const std::string& length
 }
 
 std::vector<absl::Duration> LoneCalls(const BenchServer& server, int64_t tokens, int count) {
-  const auto stub = v1::EncoderService::NewStub(
-      grpc::CreateChannel(server.address(), grpc::InsecureChannelCredentials()));
+  const auto stub = v1::EncoderService::NewStub(server.Connect());
   v1::EncodeRequest request;
   for (const int32_t id : Ids(tokens)) {
     if (request.sequences().empty()) request.add_sequences();

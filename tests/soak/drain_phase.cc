@@ -82,8 +82,8 @@ void DrainUnderSteadyLoad(const Soak& soak, Latencies& latencies) {
 // A Watch of the health of the whole server, read to its end.
 class Watch {
  public:
-  explicit Watch(const std::string& address)
-      : stub_(grpc::health::v1::Health::NewStub(Connect(address))),
+  explicit Watch(const std::shared_ptr<grpc::Channel>& channel)
+      : stub_(grpc::health::v1::Health::NewStub(channel)),
         reader_(stub_->Watch(&context_, {})),
         thread_([this] { Read(); }) {
     MutexLock lock(mutex_);
@@ -127,10 +127,10 @@ void DrainWithAQueue(const Soak& soak, absl::Duration drain_timeout, int sequenc
   BenchServer server(load::MiniLm(),
                      {"--workers=1", "--max_queue_time=10m", "--drain_delay=1s",
                       absl::StrCat("--drain_timeout=", absl::FormatDuration(drain_timeout))});
-  const auto idle = Connect(server.address());
-  const auto channel = Connect(server.address());
+  const auto idle = server.Connect();
+  const auto channel = server.Connect();
   const auto encoder = v1::EncoderService::NewStub(channel);
-  Watch watch(server.address());
+  Watch watch(server.Connect());
   idle->WaitForConnected(absl::ToChronoTime(absl::Now() + kPatience));
   std::vector<std::unique_ptr<Call>> calls;
   const std::vector<int64_t> lengths(static_cast<size_t>(sequences), 256);

@@ -116,7 +116,7 @@ void SendBurst(const Soak& soak, v1::EncoderService::Stub& encoder, bool with_lo
 }
 
 void CheckBursts(const Soak& soak, const BenchServer& server, double long_ms) {
-  const auto encoder = v1::EncoderService::NewStub(Connect(server.address()));
+  const auto encoder = v1::EncoderService::NewStub(server.Connect());
   const Scrape before = ScrapeOf(server);
   std::vector<double> alone, beside;
   const absl::Time end = absl::Now() + soak.Span(10);

@@ -45,7 +45,7 @@ void CheckGoodput(const Soak& soak, const BenchServer& server) {
 
 // Calls that wait behind a long one go, all at once: none of them is run.
 void CheckCancelledWhileWaiting(const Soak& soak, const BenchServer& server, int round) {
-  const auto encoder = v1::EncoderService::NewStub(Connect(server.address()));
+  const auto encoder = v1::EncoderService::NewStub(server.Connect());
   const Scrape before = ScrapeOf(server);
   constexpr int kAhead = 20, kCalls = 50;
   Call ahead(soak, *encoder, RequestOf(std::vector<int64_t>(kAhead, 512), v1::PRIORITY_BULK));

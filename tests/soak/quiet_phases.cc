@@ -24,7 +24,7 @@ std::shared_ptr<grpc::Channel> PingingChannel(const BenchServer& server, absl::D
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 20'000);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
   arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
-  return Connect(server.address(), arguments);
+  return server.Connect(arguments);
 }
 
 // Reports whether the channel's connection lasts so long; gRPC closes it when the server says
@@ -53,7 +53,7 @@ void CheckPings(const Soak& soak) {
   BenchServer server(load::MiniLm(),
                      {"--workers=1", "--max_queue_time=10m", "--max_request_tokens=1048576",
                       "--max_queue_tokens=4194304"});
-  const auto plain = v1::EncoderService::NewStub(Connect(server.address()));
+  const auto plain = v1::EncoderService::NewStub(server.Connect());
   const absl::Duration wait = soak.Span(60), deadline = 5 * wait + kPatience;
   Call ahead(
       soak, *plain,

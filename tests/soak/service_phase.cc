@@ -154,7 +154,7 @@ std::map<std::string, client::LoadResult> RunAll(const Soak& soak, const BenchSe
                                                  absl::Time end, Tally& tally) {
   grpc::ChannelArguments large;
   large.SetMaxReceiveMessageSize(-1);
-  const auto encoder = v1::EncoderService::NewStub(Connect(server.address(), large));
+  const auto encoder = v1::EncoderService::NewStub(server.Connect(large));
   std::vector<std::thread> threads;
   threads.emplace_back([&] { CancelCalls(soak, *encoder, end, tally); });
   threads.emplace_back([&] { SendInvalidCalls(soak, *encoder, end, tally); });

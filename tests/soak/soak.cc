@@ -1,6 +1,5 @@
 #include "tests/soak/soak.h"
 
-#include <grpcpp/create_channel.h>
 #include <signal.h>
 
 #include <algorithm>
@@ -40,12 +39,6 @@ absl::Duration Soak::Turn(double seconds, int turns) const {
 const load::BenchModel& SmallModel() {
   static const load::BenchModel model(kSmall);
   return model;
-}
-
-std::shared_ptr<grpc::Channel> Connect(const std::string& address,
-                                       grpc::ChannelArguments arguments) {
-  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
-  return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
 }
 
 v1::EncodeRequest RequestOf(const std::vector<int64_t>& lengths, v1::Priority priority) {

@@ -1,9 +1,6 @@
 // soak.h — what every phase of a soak is given, and what several of them do.
 #pragma once
 
-#include <grpcpp/channel.h>
-#include <grpcpp/support/channel_arguments.h>
-
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -45,10 +42,6 @@ const load::BenchModel& SmallModel();
 
 // Long enough for every call that is answered at all.
 inline constexpr absl::Duration kPatience = absl::Seconds(30);
-
-// A channel with a connection of its own.
-std::shared_ptr<grpc::Channel> Connect(const std::string& address,
-                                       grpc::ChannelArguments arguments = {});
 
 // Sequences of these lengths, of ids that every model of ours has; mean-pooled.
 v1::EncodeRequest RequestOf(const std::vector<int64_t>& lengths,
