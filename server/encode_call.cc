@@ -205,6 +205,9 @@ void EncodeCall::Cancelled() {
 }
 
 absl::Status EncodeCall::GoneError() const {
+  if (service_.phase.load(std::memory_order_acquire) == EncodeContext::Phase::kCuttingOff) {
+    return absl::UnavailableError("the server is shutting down");
+  }
   const bool timeout = has_deadline_ && RanOutOfTime(deadline_ - arrival_,
                                                      deadline_ - service_.clock.Now());
   return timeout ? DeadlineError() : absl::CancelledError("the caller cancelled the call");
@@ -281,7 +284,6 @@ Refusal OutOfMemory(std::string_view what) {
           .retry_after = absl::Seconds(1)};
 }
 
-// What the batcher said of a call that it had accepted, or would not accept.
 Refusal RefusalOf(absl::Status status) {
   Refusal refusal = {.status = std::move(status)};
   refusal.reason = ReasonOf(refusal.status);

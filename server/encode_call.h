@@ -1,5 +1,5 @@
-// encode_call.h — what every call that runs the encoder goes through, whatever its answer looks like
-// on the wire: in, checked and counted, and out again.
+// encode_call.h — what every call that runs the encoder goes through, whatever its answer looks
+// like on the wire: in, checked and counted, and out again.
 //
 // Role:  base of Encode (encode_whole.cc) and EncodeChunked (encode_chunked.cc), which add how the
 //        work is submitted and how its answer is sent.
@@ -91,7 +91,7 @@ class EncodeCall : public std::enable_shared_from_this<EncodeCall> {
   absl::Duration Elapsed() const { return service_.clock.Now() - arrival_; }
   ResponseInfo InfoOfResponse(std::optional<CallTiming> timing) const;
   static absl::Status DeadlineError();
-  // Which of the two it is when gRPC says that the caller is gone.
+  // What it is when gRPC says that the caller is gone: that, the deadline's end or the server's.
   absl::Status GoneError() const;
 
   EncodeContext& service_;

@@ -110,8 +110,8 @@ class ChunkedCall final : public EncodeCall, public grpc::ServerWriteReactor<grp
 
   enum class Action { kNothing, kWrite, kSubmit, kEnd };
 
-  // Does everything that can be done now. `sent` is freed behind the next write, which it would hold
-  // up, and before the next step takes memory.
+  // Does everything that can be done now. `sent` is freed behind the next write, which it would
+  // hold up, and before the next step takes memory.
   void Go(std::shared_ptr<const Answer> sent = nullptr);
   Action NextAction() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Puts the next message together, if there is one. Throws before it changes anything.
@@ -322,7 +322,7 @@ void ChunkedCall::AddTiming(const CallTiming& timing) {
     timing_ = timing;
     return;
   }
-  timing_->compute = Elapsed() - timing_->queue;
+  timing_->compute += timing.compute;  // without the waits for the reader
   timing_->batches += timing.batches;
   timing_->batch_tokens = std::max(timing_->batch_tokens, timing.batch_tokens);
 }

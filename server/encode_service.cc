@@ -69,6 +69,7 @@ std::optional<Refusal> EncodeContext::NotServing() const {
                      .reason = "LOADING",
                      .retry_after = absl::Seconds(1)};
     case Phase::kDraining:
+    case Phase::kCuttingOff:
       break;
   }
   return Refusal{.status = absl::UnavailableError("the server is shutting down"),
@@ -91,6 +92,10 @@ void EncodeService::Serve(Served served) {
 
 void EncodeService::Drain() {
   context_.phase.store(EncodeContext::Phase::kDraining, std::memory_order_release);
+}
+
+void EncodeService::CutOff() {
+  context_.phase.store(EncodeContext::Phase::kCuttingOff, std::memory_order_release);
 }
 
 grpc::ServerUnaryReactor* EncodeService::Encode(grpc::CallbackServerContext* context,

@@ -60,7 +60,7 @@ struct EncodeContext {
   // Nothing when the name is that of the model served.
   std::optional<Refusal> WrongModel(const std::string& name) const;
 
-  enum class Phase { kLoading, kServing, kDraining };
+  enum class Phase { kLoading, kServing, kDraining, kCuttingOff };
 
   const EncodeOptions options;
   Clock& clock;
@@ -91,6 +91,9 @@ class EncodeService final
   bool AwaitSent(absl::Time deadline) {
     return context_.memory.AwaitAllGiven(context_.clock, deadline);
   }
+
+  // Calls that gRPC drops from now on count as ended by the server, with UNAVAILABLE.
+  void CutOff();
 
   // What the calls in flight hold, answers included that gRPC has not sent yet.
   int64_t inflight_bytes() const { return context_.memory.taken(); }

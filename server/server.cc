@@ -102,8 +102,8 @@ void SetTransport(grpc::ServerBuilder& builder, const EncodeOptions& service,
   builder.SetSyncServerOption(grpc::ServerBuilder::MAX_POLLERS, 1);
   grpc::ResourceQuota quota("encoderd");
   quota.SetMaxThreads(kMaxReflectionThreads);
-  // What gRPC holds of requests that are still coming, which no handler has seen and our budget does
-  // not know: it reads more slowly as it fills, and then drops streams (RESOURCE_EXHAUSTED).
+  // What gRPC holds of requests that are still coming, which no handler has seen and our budget
+  // does not know: it reads more slowly as it fills, and then drops streams (RESOURCE_EXHAUSTED).
   quota.Resize(static_cast<size_t>(
       std::max(service.max_inflight_bytes, CallBytes(service.limits.max_request_bytes, 0))));
   builder.SetResourceQuota(quota);
@@ -218,6 +218,7 @@ class GrpcServer final : public Server {
     listener_->Stop();
     health_.EndWatches();
     const bool sent = encode_.AwaitSent(end);
+    if (!sent) encode_.CutOff();
     grpc_->Shutdown(absl::ToChronoTime(absl::Now() + kLastBytes));
     return finished && sent;
   }

@@ -406,6 +406,20 @@ TEST(SlowReaderTest, StopsTheComputingOfItsOwnStream) {
   while (server.engine().sequences_run() < run + 8) ASSERT_TRUE(stream.Read(chunk));
 }
 
+TEST(SlowReaderTest, IsNotCountedAsComputing) {
+  TestServer server(StreamsOf(1'000'000));
+  const absl::Time start = absl::Now();
+  Stream stream(server.encoder(), MapsOf(60));
+  RunWhenStill(server);  // for 200 ms nothing was computed
+  v1::EncodeChunk chunk;
+  while (stream.Read(chunk)) continue;
+  ASSERT_TRUE(stream.Finish().ok());
+  ASSERT_TRUE(chunk.has_timing());
+  EXPECT_GT(chunk.timing().compute_us(), 0);
+  EXPECT_LE(absl::Microseconds(chunk.timing().compute_us()),
+            absl::Now() - start - absl::Milliseconds(200));
+}
+
 // The figure of the README: 16 readers hold 16 windows, and the server serves on.
 TEST(SlowReaderTest, SixteenHoldNoMoreThanTheirWindowsAndOthersAreServed) {
   Options options = StreamsOf(4 << 20);
@@ -535,6 +549,7 @@ TEST(DrainTest, AStreamThatNobodyReadsEndsWithTheTimeout) {
   EXPECT_FALSE(server.server().Drain());
   EXPECT_LT(absl::Now() - start, absl::Seconds(3));
   EXPECT_EQ(stream.Finish().error_code(), grpc::StatusCode::UNAVAILABLE);
+  server.AwaitMetric(EndedWith("UNAVAILABLE"), 1);
 }
 
 }  // namespace
