@@ -1,5 +1,5 @@
-// answer_steps.h — cuts the production of an answer of any size into steps: plans with small answers
-// that are run one after the other and together give the whole, to the bit.
+// answer_steps.h — cuts the production of an answer of any size into steps: plans with small
+// answers that are run one after the other and together give the whole, to the bit.
 //
 // Role:  pure functions of plans, between the plan of a call and what its stream submits
 //        (encode_chunked.cc). A step is several whole sequences, or some blocks of one (a part), or
@@ -19,7 +19,7 @@ namespace encoderd {
 
 // The least that has to be held at once, whatever the steps.
 struct LeastMemory {
-  int64_t step_bytes = 0;    // outputs of one block for one sequence without its map, or a map's row
+  int64_t step_bytes = 0;    // one block's outputs for one sequence but its map, or a map's row
   int64_t hidden_bytes = 0;  // the rows that parts of the longest sequence hand on
 };
 LeastMemory LeastMemoryOf(const EncoderSpec& spec, const Plan& plan);

@@ -72,7 +72,7 @@ grpc::ByteBuffer EncodeResponseBytes(std::shared_ptr<const Answer> answer, const
 // `ids_bytes`: of numerics_id and request_id.
 int64_t FramingBytes(const Plan& plan, size_t ids_bytes);
 
-// ---- The messages of a stream: EncodeChunk --------------------------------------------------------
+// ---- The messages of a stream: EncodeChunk ------------------------------------------------------
 
 // The head; of `shapes` the tensors' shapes alone are read. At most FramingBytes.
 grpc::ByteBuffer EncodeHeadBytes(const Answer& shapes, const Plan& plan, const ResponseInfo& info);
@@ -84,8 +84,8 @@ struct Stretch {
   std::span<const std::byte> data;
 };
 
-// Where the tensors of the answer to `part`, a plan of some of the sequences or blocks or of a piece
-// of a map of `whole` (engine/parts.h), lie in the whole answer; by tensor and offset.
+// Where the tensors of the answer to `part`, a plan of some of the sequences or blocks or of a
+// piece of a map of `whole` (engine/parts.h), lie in the whole answer; by tensor and offset.
 std::vector<Stretch> StretchesOf(const Plan& whole, const Plan& part, const Answer& answer);
 
 // A piece; the slices keep `answer`, which owns the stretch's data, alive.

@@ -1,7 +1,7 @@
 // connection_slots.h — what each connection has in flight.
 //
-// Role:  so that one bulk sender cannot own the queue, nor one slow reader the memory for answers. A
-//        connection is what gRPC calls its peer ("ipv4:127.0.0.1:40312").
+// Role:  so that one bulk sender cannot own the queue, nor one slow reader the memory for answers.
+//        A connection is what gRPC calls its peer ("ipv4:127.0.0.1:40312").
 //
 // A call works until it is answered, and then counts by the bytes it holds until gRPC says that the
 // answer is sent. That may be long after the caller has read it, on a busy machine: a caller that

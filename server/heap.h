@@ -19,15 +19,16 @@ namespace encoderd {
 inline constexpr int kMappedBytes = 256 << 10;
 
 // Call once, from main, before the first thread. Heaps of glibc's are one for each worker, one for
-// each of the engine's helping threads, so that one which the kernel takes off its core never has the
-// lock of a heap that a worker wants, and three for gRPC's threads and the main one; instead of eight
-// for every core of the host whatever the quota: each keeps its own peak.
+// each of the engine's helping threads, so that one which the kernel takes off its core never has
+// the lock of a heap that a worker wants, and three for gRPC's threads and the main one; instead of
+// eight for every core of the host whatever the quota: each keeps its own peak.
 void SetHeapPolicy(int workers);
 
 // Gives pages that are free within the heaps back to the kernel: gRPC keeps what it receives in
 // pieces of a few KiB, and the last one of a heap holds all that is below it. Looks once a second;
-// when the process has grown by kTrimmedGrowth since the last time and nothing is in flight, it trims
-// the heaps, and again five times within the next half minute. A trim takes some milliseconds. 24 requests of 60 MiB left 512 MiB behind without it.
+// when the process has grown by kTrimmedGrowth since the last time and nothing is in flight, it
+// trims the heaps, and again five times within the next half minute. A trim takes some
+// milliseconds. 24 requests of 60 MiB left 512 MiB behind without it.
 class HeapTrimmer {
  public:
   static constexpr double kTrimmedGrowth = 32 << 20;

@@ -35,10 +35,10 @@ ABSL_FLAG(bool, plaintext, false,
 ABSL_FLAG(int32_t, max_connections, 1024,
           "gRPC connections open at a time; one more is closed at once. Range: 1 to 65536.");
 ABSL_FLAG(int32_t, max_connection_inflight, 64,
-          "Calls that one connection may have waiting or at work, open streams included, so that one "
-          "sender cannot own the queue. Answers that it has not read, and streams from their "
-          "beginning, may hold a quarter of --max_inflight_bytes, or one that is larger; beyond that "
-          "it gets no further ones. Range: 1 to 65536.");
+          "Calls that one connection may have waiting or at work, open streams included, so that "
+          "one sender cannot own the queue. Answers that it has not read, and streams from their "
+          "beginning, may hold a quarter of --max_inflight_bytes, or one that is larger; beyond "
+          "that it gets no further ones. Range: 1 to 65536.");
 
 ABSL_FLAG(
     absl::Duration, max_connection_age, absl::ZeroDuration(),
@@ -52,8 +52,8 @@ ABSL_FLAG(
     "is cut off with UNAVAILABLE. Range: 1ms to 1h.");
 
 ABSL_FLAG(absl::Duration, min_ping_interval, absl::Seconds(5),
-          "How often a client may ping to keep its connection, with and without calls. The third ping "
-          "that comes sooner ends the connection. Range: 1ms to 2h.");
+          "How often a client may ping to keep its connection, with and without calls. The third "
+          "ping that comes sooner ends the connection. Range: 1ms to 2h.");
 
 ABSL_FLAG(int64_t, max_sequence_tokens, 0,
           "Longest sequence, tokens. 0 = the model's own limit, or 8192 for models without one. "

@@ -1,8 +1,8 @@
 // batcher.h — makes batches of the sequences of waiting calls and has worker threads run them.
 //
 // Role:    between the service, which submits calls, and the engine, which a Runner hides. Sees
-//          neither gRPC nor the engine. What is decided is in scheduler.h, by the rules of policy.h;
-//          here are the threads.
+//          neither gRPC nor the engine. What is decided is in scheduler.h, by the rules of
+//          policy.h; here are the threads.
 //
 //   ASSIGN_OR_RETURN(auto batcher, Batcher::Start(options, SteadyClock(), metrics, make_runner));
 //   absl::Status status = batcher->Submit(call);  // OK: call->Finish will come, once
@@ -38,8 +38,8 @@ class Runner {
 
   // Runs all sequences of the batch. `abandoned` is to be asked now and then, on this thread:
   // whether nobody waits for any of them any more; kCancelled then says that the rest was not run.
-  // Another error means that the batch as a whole failed: each of its calls is then run again alone,
-  // once.
+  // Another error means that the batch as a whole failed: each of its calls is then run again
+  // alone, once.
   virtual absl::Status Run(std::span<Slot> slots, absl::FunctionRef<bool()> abandoned) = 0;
 };
 
@@ -100,8 +100,8 @@ struct BatcherOptions {
 //             3. a sequence of a call that has finished never enters a batch.
 // Bound:      long: longer than max_batch_tokens, and therefore alone in its batch; short: every
 //             other. Each batch takes the oldest short or the oldest long sequence of the line that
-//             leads it; interactive leads at least kBulkTurn - 1 of kBulkTurn batches, bulk at least
-//             one, while both wait (policy.h). Of the batches that a line leads while a short
+//             leads it; interactive leads at least kBulkTurn - 1 of kBulkTurn batches, bulk at
+//             least one, while both wait (policy.h). Of the batches that a line leads while a short
 //             sequence waits in it, no two in a row have a long one. So a short sequence with n
 //             short ones ahead of it starts within 2 · (n + 1) batches of its line. A long one with
 //             n older ones of any length ahead of it, m of them long, starts within n + m + 2: a
@@ -133,9 +133,9 @@ class Batcher {
   virtual absl::Status Submit(std::shared_ptr<Call> call) = 0;
 
   // Ends an accepted call with `status` (not OK) before this returns, and takes its waiting
-  // sequences out of the queue; running ones are ignored, and stop where nobody else waits for their
-  // batch. For callers who went and for alarms of deadlines. False: the call is not here (never
-  // accepted, or finished already).
+  // sequences out of the queue; running ones are ignored, and stop where nobody else waits for
+  // their batch. For callers who went and for alarms of deadlines. False: the call is not here
+  // (never accepted, or finished already).
   virtual bool Cancel(const Call& call, absl::Status status) = 0;
 
   // Refuses new calls from now on and waits until every accepted one has finished, at most

@@ -87,7 +87,7 @@ inline Verdict Judge(const BatchSize& batch, const BatchSize& joined, const Batc
   if (batch.sequences == 0) return Verdict::kTake;
   if (batch.tokens >= limits.tokens || batch.cost >= limits.cost) return Verdict::kFull;
   const bool fits = joined.tokens <= limits.tokens && joined.cost <= limits.cost;
-  // Nobody's answer is made late by company, and who would come late in this batch may lead another.
+  // Nobody's answer is made late by company; who would come late in this batch may lead another.
   const bool in_time = joined.cost <= std::min(limits.time_left, time_left);
   if (fits && in_time) return Verdict::kTake;
   return passed_over < kMaxPassedOver ? Verdict::kPassOver : Verdict::kFull;

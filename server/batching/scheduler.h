@@ -1,5 +1,5 @@
-// scheduler.h — the batcher without its threads: what is admitted, what a free worker runs next, and
-// how each call ends.
+// scheduler.h — the batcher without its threads: what is admitted, what a free worker runs next,
+// and how each call ends.
 //
 // Role:    everything that batcher.cc decides, for it to lock around and to act on; a simulation
 //          drives the same code. Applies policy.h to the queue, the running batches and the cost
