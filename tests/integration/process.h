@@ -15,8 +15,8 @@ namespace encoderd {
 
 class Process {
  public:
-  // Starts `program`, a path, with the arguments and gathers what it writes to stdout and stderr. It
-  // is killed when the calling thread ends, however that comes about.
+  // Starts `program`, a path, with the arguments and gathers what it writes to stdout and stderr.
+  // It is killed when the calling thread ends, however that comes about.
   Process(const std::string& program, const std::vector<std::string>& arguments);
   // Kills it if it still runs.
   ~Process();

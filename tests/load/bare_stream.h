@@ -25,8 +25,8 @@ class BareStreamServer {
   std::string address_;
 };
 
-// What its process does; the program itself is run with kBareStreamFlag for it. Ends by itself after
-// five minutes, whatever becomes of its parent.
+// What its process does; the program itself is run with kBareStreamFlag for it. Ends by itself
+// after five minutes.
 inline constexpr char kBareStreamFlag[] = "--be_a_bare_stream_server";
 void BeABareStreamServer();
 
