@@ -11,9 +11,7 @@ namespace encoderd {
 namespace {
 
 size_t PooledBytes(const EncoderSpec& spec) {
-  return static_cast<size_t>(StepRunner::kRows *
-                             std::max(spec.embedding_size(), spec.hidden_size)) *
-         sizeof(float);
+  return static_cast<size_t>(StepRunner::kRows * spec.widest_hidden()) * sizeof(float);
 }
 
 // Where the item's rows begin in what is per token, and in what is pooled.

@@ -7,18 +7,19 @@
 #include <type_traits>
 
 #include "engine/ops/attention.h"
+#include "engine/ops/rounding.h"
 #include "engine/status_macros.h"
 
 namespace encoderd {
 namespace {
 
+using ops::CeilDiv;
+using ops::RoundUp;
+
 constexpr int64_t kPieceStep = ops::Attention::kPieceStep;
 
 // Tiles of several sequences have at least this many rows where more could follow.
 constexpr int64_t kMinPackedRows = 128;
-
-constexpr int64_t RoundUp(int64_t value, int64_t step) { return (value + step - 1) / step * step; }
-constexpr int64_t CeilDiv(int64_t value, int64_t by) { return (value + by - 1) / by; }
 
 // What a part of a mask takes, so that the next one is aligned.
 size_t MaskBytes(size_t bytes) {
@@ -70,6 +71,7 @@ void BatchLayout::Place(std::span<BatchItem* const> items, int64_t tile_rows) {
   sequences_.clear();
   segments_.clear();
   tiles_.clear();
+  cut_ = false;
   for (BatchItem* item : items) {
     const Sequence& sequence = item->request->sequences[item->sequence];
     sequences_.push_back({.item = item,
@@ -77,7 +79,8 @@ void BatchLayout::Place(std::span<BatchItem* const> items, int64_t tile_rows) {
                           .half_blocks = HalfBlocks(*item->plan),
                           .mask = sequence.mask});
   }
-  // A stable sort takes memory from the heap, and batches whose items all run equally far need none.
+  // A stable sort takes memory from the heap, and batches whose items all run equally far need
+  // none.
   if (!std::ranges::is_sorted(sequences_, std::greater<>(), &PlacedSequence::half_blocks)) {
     std::ranges::stable_sort(sequences_, std::greater<>(), &PlacedSequence::half_blocks);
   }
@@ -102,6 +105,7 @@ void BatchLayout::PlaceInPieces(int sequence, int64_t tile_rows) {
   const int64_t tokens = sequences_[static_cast<size_t>(sequence)].tokens;
   const int64_t pieces = CeilDiv(tokens, tile_rows);
   const int64_t rows = RoundUp(CeilDiv(tokens, pieces), kPieceStep);
+  cut_ = true;
   for (int64_t first = 0; first < tokens; first += rows) {
     AddTile(/*piece=*/true);
     AddSegment(sequence, first, std::min(rows, tokens - first));

@@ -1,11 +1,11 @@
 // batch_layout.h — where the sequences of a pass lie, and how their rows are cut into tiles.
 //
 // A tile is what one thread computes of a block at a time: at most kMaxRows rows, either whole
-// sequences or a piece of a longer one. Sequences lie in the order of how far they must run, so what
-// still runs is always the first rows of the first tiles. No token is padded to anything.
+// sequences or a piece of a longer one. Sequences lie in the order of how far they must run, so
+// what still runs is always the first rows of the first tiles. No token is padded to anything.
 //
-// Pieces start at multiples of kPieceStep tokens, where attention cuts a sequence anyway. How a pass
-// is cut moves no bit.
+// Pieces start at multiples of kPieceStep tokens, where attention cuts a sequence anyway. How a
+// pass is cut moves no bit.
 #pragma once
 
 #include <cstdint>
@@ -86,6 +86,8 @@ class BatchLayout : public Pooled {
 
   // Rows that the tiles take.
   int64_t StoredRows() const;
+  // Whether any sequence lies in several tiles.
+  bool cut() const { return cut_; }
 
   std::span<const PlacedSequence> sequences() const { return sequences_; }
   std::span<const Tile> tiles() const { return tiles_; }
@@ -116,6 +118,7 @@ class BatchLayout : public Pooled {
   std::vector<PlacedSequence> sequences_;
   std::vector<Segment> segments_;
   std::vector<Tile> tiles_;
+  bool cut_ = false;
   Buffer masks_;  // copies
 };
 

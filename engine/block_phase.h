@@ -3,15 +3,16 @@
 // A phase takes rows from one block to the next:
 //
 //   q, k, v of all rows ─▶ attention ─▶ output ─▶ norm ─▶ FFN ─▶ norm ─▶ hidden rows ─▶ q, k, v of
-//   (the phase before)    └───────────── a tile's own rows ─────────────────────────┘  the next block
+//   (the phase before)    └──────────── a tile's own rows ────────────────────────┘ the next block
 //
 // A tile reads q, k and v of its sequences from the tiles of the phase before, and apart from that
 // its own rows. So a phase needs one exchange between threads per block and no more.
 //
-// Memory: a Generation holds what the tiles of one phase give: hidden rows, and q, k, v for the next
-//         block, as rows where the tile has whole sequences, and packed as attention reads them
-//         where others have to read them. A pass goes from one generation to another and back; a
-//         third is needed only where a helper is still inside an old phase.
+// Memory: a Generation holds what the tiles of one phase give: hidden rows, and q, k, v for the
+//         next block, as rows where the tile has whole sequences, and packed as attention reads
+//         them where others have to read them. A pass goes from one generation to another and back;
+//         a third is needed only where a helper is still inside an old phase. Where no tile needs
+//         another's rows and no helper takes part, it stays in one.
 #pragma once
 
 #include <algorithm>
@@ -85,7 +86,8 @@ class BlockPhase : public Pooled {
 
   // Written by the owner before the phase opens.
   PoolRef<BatchLayout> layout;
-  PoolRef<Generation> in, out;
+  PoolRef<Generation> in, out;     // held for as long as anybody is inside: input, first and second
+                                   // point into them
   std::optional<int64_t> attend;   // the block to run, from its attention on
   std::optional<int64_t> project;  // the block whose q, k and v to compute behind that
   std::vector<TileRows> input;     // by tile: what the phase before gave

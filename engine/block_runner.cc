@@ -23,7 +23,7 @@ absl::StatusOr<Buffer> AllocateFloats(int64_t floats, std::string_view what) {
 
 int64_t BlockRunner::ScratchBytes(const EncoderSpec& spec, const EncoderWeights& weights,
                                   int64_t max_sequence_tokens) {
-  const int64_t width = std::max(spec.embedding_size(), spec.hidden_size);
+  const int64_t width = spec.widest_hidden();
   const int64_t floats = kRows * (width + 4 * spec.hidden_size + spec.ffn_size);
   return floats * static_cast<int64_t>(sizeof(float)) +
          static_cast<int64_t>(weights.attention.scratch_bytes(max_sequence_tokens) +
@@ -34,7 +34,7 @@ absl::StatusOr<std::unique_ptr<BlockRunner>> BlockRunner::Create(const EncoderSp
                                                                  const EncoderWeights& weights,
                                                                  int64_t max_sequence_tokens) {
   std::unique_ptr<BlockRunner> runner(new BlockRunner(spec, weights));
-  const int64_t width = std::max(spec.embedding_size(), spec.hidden_size);
+  const int64_t width = spec.widest_hidden();
   Scratch& scratch = runner->scratch_;
   ASSIGN_OR_RETURN(scratch.inner, AllocateFloats(kRows * width, "inner rows"));
   ASSIGN_OR_RETURN(scratch.qkv, AllocateFloats(kRows * 3 * spec.hidden_size, "q, k and v"));

@@ -28,8 +28,8 @@ class BlockRunner {
   static int64_t ScratchBytes(const EncoderSpec& spec, const EncoderWeights& weights,
                               int64_t max_sequence_tokens);
 
-  // Computes a tile of the phase into `dst`. `stop` is asked between operations, each head's attention
-  // being one. Errors: kCancelled when it said so, kInternal; `dst` is then unspecified.
+  // Computes a tile of the phase into `dst`. `stop` is asked between operations, each head's
+  // attention being one. Errors: kCancelled when it said so, kInternal; `dst` is then unspecified.
   absl::Status Run(const BlockPhase& phase, int tile, const TileRows& dst,
                    absl::FunctionRef<bool()> stop);
 

@@ -132,9 +132,11 @@ absl::Status Encoder::Begin(int64_t first_block) {
 
 absl::Status Encoder::RunPhase(std::optional<int64_t> attend, std::optional<int64_t> project) {
   BlockPhase& phase = *shared_.memory.TakePhase(seat_);
-  FillPhase(phase, attend, project);
+  phase.maps.clear();
+  if (attend.has_value()) ListMaps(*attend, phase.maps);
   const int tiles = layout_->TilesBeyond(2 * attend.value_or(project.value_or(0)));
   const bool shared = Shares(tiles, !phase.maps.empty());
+  FillPhase(phase, attend, project, /*in_place=*/!attend.has_value() || WritesInPlace(shared));
   if (shared && !std::exchange(shown_, true)) layout_->OwnMasks();
   phase.tiles.Open(tiles, shared);
   if (shared) shared_.helpers->Offer(seat_, phase, tiles);
@@ -145,27 +147,25 @@ absl::Status Encoder::RunPhase(std::optional<int64_t> attend, std::optional<int6
   return status;
 }
 
+// In place: what is written is still in cache from when it was read.
 void Encoder::FillPhase(BlockPhase& phase, std::optional<int64_t> attend,
-                        std::optional<int64_t> project) {
+                        std::optional<int64_t> project, bool in_place) {
   phase.layout = layout_;
   phase.in = rows_;
-  // q, k and v of a first block join the rows that they are made from.
-  phase.out = attend.has_value() ? shared_.memory.TakeGeneration(seat_) : rows_;
+  phase.out = in_place ? rows_ : shared_.memory.TakeGeneration(seat_);
   phase.attend = attend;
   phase.project = project;
   phase.input.assign(results_.begin(), results_.end());
   phase.first.clear();
   for (const Tile& tile : layout_->tiles()) phase.first.push_back(phase.out->First(tile));
   phase.second.assign(phase.first.size(), {});
-  phase.maps.clear();
   if (!attend.has_value()) return;
-  if (!ListMaps(*attend, phase.maps)) phase.maps.clear();
   for (size_t i = 0; i < layout_->sequences().size(); ++i) {
     phase.bad_scores[i].store(false, std::memory_order_relaxed);
   }
 }
 
-bool Encoder::ListMaps(int64_t layer, std::vector<ops::MapOutput>& maps) const {
+void Encoder::ListMaps(int64_t layer, std::vector<ops::MapOutput>& maps) const {
   bool any = false;
   for (const PlacedSequence& sequence : layout_->sequences()) {
     const Plan& plan = *sequence.item->plan;
@@ -181,7 +181,15 @@ bool Encoder::ListMaps(int64_t layer, std::vector<ops::MapOutput>& maps) const {
            .dst = sequence.item->answer->attentions[index].tensor.data.data()};
     any = true;
   }
-  return any;
+  if (!any) maps.clear();
+}
+
+// A tile may overwrite the rows that it reads where no other tile reads them and no helper has ever
+// been near: one that is late may still read. Without a norm, or without an FFN, the last product
+// would overwrite its own residual.
+bool Encoder::WritesInPlace(bool shared) const {
+  return !shared && !shown_ && !layout_->cut() && spec_.norm != NormPlacement::kNone &&
+         spec_.ffn_size > 0;
 }
 
 bool Encoder::Shares(int tiles, bool maps) const {

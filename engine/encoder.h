@@ -3,10 +3,10 @@
 // Role: one Encoder belongs to one worker thread: it is the owner of the worker's batches. It reads
 //       the spec and the shared weights, and never asks for a family's name.
 //
-// The sequences of a pass lie end to end (batch_layout.h). They are sorted by how far they must run,
-// so that a sequence which has all it asked for falls off the end and later blocks run on fewer
-// rows. Each block is a phase (block_phase.h), whose tiles the owner computes one after the other;
-// or helpers compute some of them, where cores are idle:
+// The sequences of a pass lie end to end (batch_layout.h). They are sorted by how far they must
+// run, so that a sequence which has all it asked for falls off the end and later blocks run on
+// fewer rows. Each block is a phase (block_phase.h), whose tiles the owner computes one after the
+// other; or helpers compute some of them, where cores are idle:
 //
 //   Embed ─▶ hidden state 0 ─▶ block 0 ─▶ hidden state 1 ─▶ block 1 ─▶ … ─▶ final norm ─┐
 //                                 └▶ map 0                    └▶ map 1                  │
@@ -75,9 +75,11 @@ class Encoder final : public Worker {
   absl::Status Begin(int64_t first_block);
   // Runs block `attend`, from its attention on, and computes q, k and v of block `project`.
   absl::Status RunPhase(std::optional<int64_t> attend, std::optional<int64_t> project);
-  void FillPhase(BlockPhase& phase, std::optional<int64_t> attend, std::optional<int64_t> project);
-  // Returns whether any map is wanted.
-  bool ListMaps(int64_t layer, std::vector<ops::MapOutput>& maps) const;
+  void FillPhase(BlockPhase& phase, std::optional<int64_t> attend, std::optional<int64_t> project,
+                 bool in_place);
+  bool WritesInPlace(bool shared) const;
+  // One for each sequence; none when no map is wanted. REQUIRES: `maps` is empty.
+  void ListMaps(int64_t layer, std::vector<ops::MapOutput>& maps) const;
   bool Shares(int tiles, bool maps) const;
   absl::Status ComputeTiles(BlockPhase& phase);
   void TakeResults(const BlockPhase& phase, int tiles);

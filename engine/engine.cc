@@ -43,7 +43,7 @@ absl::StatusOr<int64_t> MaxSequenceTokens(const EncoderSpec& spec, int64_t asked
 PhaseShape ShapeOf(const EncoderSpec& spec, const EngineInfo& info, int helpers) {
   // A sequence longer than the batch target runs alone.
   return {
-      .width = std::max(spec.embedding_size(), spec.hidden_size),
+      .width = spec.widest_hidden(),
       .hidden = spec.hidden_size,
       .limits = {.max_batch_tokens = info.max_batch_tokens,
                  .max_sequence_tokens = std::max(info.max_batch_tokens, info.max_sequence_tokens)},

@@ -26,12 +26,13 @@ namespace encoderd {
 
 struct EngineOptions {
   std::string model_dir;
-  // Tokens to aim at in a batch of several sequences, at least 1. 512: two of the largest row blocks;
-  // the products do not get larger beyond one, so more tokens only add to the latency.
+  // Tokens to aim at in a batch of several sequences, at least 1. 512: two of the largest row
+  // blocks; the products do not get larger beyond one, so more tokens only add to the latency.
   int64_t max_batch_tokens = 512;
   int64_t max_sequence_tokens = 0;  // 0 = the model's own limit; 8192 for models without one
-  // Workers that will run batches at the same time, at least 1. While fewer do, idle cores help with
-  // the tiles of a large batch: the engine has workers - 1 threads for that, which sleep otherwise.
+  // Workers that will run batches at the same time, at least 1. While fewer do, idle cores help
+  // with the tiles of a large batch: the engine has workers - 1 threads for that, which sleep
+  // otherwise.
   int workers = 1;
   bool strict = false;  // tensors in the file that the model does not use are an error
 };
@@ -62,8 +63,9 @@ struct BatchItem {
   const Plan* plan = nullptr;
   size_t sequence = 0;  // index into request->sequences
   Answer* answer = nullptr;
-  // For a part of a pass (parts.h), [S, hidden]: the rows in front of plan->first_block, read unless
-  // that is 0; if plan->keeps_hidden, overwritten with the rows behind the part's last block.
+  // For a part of a pass (parts.h), [S, hidden]: the rows in front of plan->first_block, read
+  // unless that is 0; if plan->keeps_hidden, overwritten with the rows behind the part's last
+  // block.
   std::span<float> hidden;
   // Set by Run: OK, or kInternal when this sequence's outputs are not finite. Other items of the
   // batch are not affected.
@@ -94,8 +96,8 @@ class Engine {
   virtual ~Engine() = default;
 
   // Reads the folder, packs the weights, builds and checks the kernels. Errors: one line that says
-  // what is wrong with the options or the folder, and where: kInvalidArgument, or the code with which
-  // a file cannot be read; kResourceExhausted, also for threads; kInternal when oneDNN fails.
+  // what is wrong with the options or the folder, and where: kInvalidArgument, or the code with
+  // which a file cannot be read; kResourceExhausted, also for threads; kInternal when oneDNN fails.
   static absl::StatusOr<std::unique_ptr<Engine>> Load(const EngineOptions& options);
 
   virtual const EncoderSpec& spec() const = 0;

@@ -55,7 +55,8 @@ void Helpers::Offer(int seat, BlockPhase& phase, int tiles) {
   if (seat >= workers_) return;
   offers_[static_cast<size_t>(seat)].store(&phase, std::memory_order_release);
   offered_.fetch_add(1);
-  for (int i = std::min({IdleCores(), tiles - 1, PhaseShape::kMaxHelpersOfPhase}); i > 0; --i) offered_.notify_one();
+  const int wanted = std::min({IdleCores(), tiles - 1, PhaseShape::kMaxHelpersOfPhase});
+  for (int i = 0; i < wanted; ++i) offered_.notify_one();
 }
 
 void Helpers::Withdraw(int seat) {

@@ -1,9 +1,9 @@
 // helpers.h — threads that lend idle cores to a running batch.
 //
 // Each of the engine's workers has a core of its own. While fewer batches run than there are
-// workers, a batch opens its next blocks to helpers, and a helper may take the place of a worker that
-// is idle and compute tiles of them. When a batch starts and finds all cores taken, a helper leaves
-// before its next operation. Helpers sleep where there is nothing for them to do.
+// workers, a batch opens its next blocks to helpers, and a helper may take the place of a worker
+// that is idle and compute tiles of them. When a batch starts and finds all cores taken, a helper
+// leaves before its next operation. Helpers sleep where there is nothing for them to do.
 #pragma once
 
 #include <algorithm>
@@ -43,9 +43,9 @@ class Helpers {
   // Cores on which neither a batch nor a helper runs.
   int IdleCores() const { return std::max(0, workers_ - busy_.load(std::memory_order_relaxed)); }
 
-  // Offers an open phase, one for each seat (phase_memory.h) at a time, and wakes as many helpers as
-  // it has use for; a helper that is awake sees it before it sleeps. Withdraw takes it back. Seats
-  // beyond the number of workers get no help.
+  // Offers an open phase, one for each seat (phase_memory.h) at a time, and wakes as many helpers
+  // as it has use for; a helper that is awake sees it before it sleeps. Withdraw takes it back.
+  // Seats beyond the number of workers get no help.
   void Offer(int seat, BlockPhase& phase, int tiles);
   void Withdraw(int seat);
 

@@ -2,7 +2,7 @@
 //
 // Role:   called by the forward pass at every layer boundary. Each function writes the rows of one
 //         sequence and returns whether all that it wrote is finite and within the answer's type.
-// Source: sentence-transformers 3, models/Pooling.py and Normalize.py; BertPooler of transformers 4.
+// Source: sentence-transformers 3, models/Pooling.py and Normalize.py; transformers 4, BertPooler.
 #pragma once
 
 #include <cstdint>

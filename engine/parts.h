@@ -1,5 +1,5 @@
-// parts.h — an answer of any size, part by part: plans that run some blocks of a sequence's pass and
-// give what these blocks yield.
+// parts.h — an answer of any size, part by part: plans that run some blocks of a sequence's pass
+// and give what these blocks yield.
 //
 // Role:   pure functions on plans, beside validation.h. Between two parts the caller keeps the
 //         sequence's hidden rows (BatchItem::hidden), [S, hidden] fp32, and no other memory is

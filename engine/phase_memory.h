@@ -21,7 +21,7 @@ class PhaseMemory {
   // Errors: kResourceExhausted.
   static absl::StatusOr<std::unique_ptr<PhaseMemory>> Create(const PhaseShape& shape);
 
-  // Bytes for each worker, and for each helper.
+  // Bytes that each worker adds, and each helper.
   static int64_t BytesPerThread(const PhaseShape& shape);
 
   // A place for a worker, 0 and up, with memory for its batches; and the place given back. Errors:

@@ -15,7 +15,6 @@ class Pooled {
     return users_.compare_exchange_strong(free, 1, std::memory_order_acquire,
                                           std::memory_order_relaxed);
   }
-  bool free() const { return users_.load(std::memory_order_acquire) == 0; }
 
  private:
   template <typename T>

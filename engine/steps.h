@@ -24,15 +24,15 @@ class StepRunner {
   static absl::StatusOr<StepRunner> Create(const EncoderSpec& spec, const EncoderWeights& weights);
   static int64_t ScratchBytes(const EncoderSpec& spec, const EncoderWeights& weights);
 
-  // Runs src [rows, width] through the steps. The result lies in scratch until the next call; src is
-  // readable for kRows rows. REQUIRES: rows ≤ kRows, and there is a step.
+  // Runs src [rows, width] through the steps. The result lies in scratch until the next call; src
+  // is readable for `rows` rounded up to kRows rows. REQUIRES: rows ≤ kRows, and there is a step.
   absl::StatusOr<float*> Run(const std::vector<StepWeights>& steps, const float* src, int64_t rows);
 
  private:
   StepRunner() = default;
 
-  Buffer
-      rows_[2];  // [kRows, widest step]: of the step that is read, and of the one that is written
+  // [kRows, widest step]: of the step that is read, and of the one that is written.
+  Buffer rows_[2];
   Buffer scratchpad_;
 };
 

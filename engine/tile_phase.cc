@@ -1,5 +1,7 @@
 #include "engine/tile_phase.h"
 
+#include <immintrin.h>
+
 #include "absl/log/check.h"
 
 namespace encoderd {
@@ -40,6 +42,7 @@ void TilePhase::Settle(int tile, Tile to) {
 bool TilePhase::AwaitUntil(int tile, Clock::time_point end) const {
   while (State(tile) == Tile::kUnfinished) {
     if (Clock::now() >= end) return false;
+    _mm_pause();
   }
   return true;
 }

@@ -1,9 +1,9 @@
 // tile_phase.h — how the tiles of one phase are shared between a batch's owner and helpers.
 //
 // Role:   the protocol alone; what a tile is, and what computing it means, is the caller's.
-// Rules:  a tile goes to whoever claims it first. Nobody waits for a helper: when nothing is left to
-//         claim, the owner computes what is still unfinished itself, as a second copy, and the first
-//         copy to be published is the tile's result. All copies have the same bits.
+// Rules:  a tile goes to whoever claims it first. Nobody waits for a helper: when nothing is left
+//         to claim, the owner computes what is still unfinished itself, as a second copy, and the
+//         first copy to be published is the tile's result. All copies have the same bits.
 //
 //   owner   Open ─▶ Claim, compute, publish … ─▶ late tiles: second copies ─▶ Close ─▶ next phase
 //   helper       Enter ─▶ Claim, compute, publish … ─────▶ (may be late) ─────────────────▶ Leave
@@ -20,6 +20,8 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <optional>
+#include <utility>
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
@@ -45,10 +47,11 @@ class TilePhase {
   void Open(int tiles, bool shared);
 
   // Returns when each tile has a published copy, or with the error of a `compute` of the owner's.
-  // compute(tile, copy, stop) → absl::Status computes the copy of the tile that is asked for. It may
-  // call `stop` between operations; where that is true the copy is of no use any more and it may
-  // return kCancelled. A second copy is computed only while a helper is at the tile, and the memory
-  // of one that came too late may be used for the next.
+  // compute(tile, copy, stop) → absl::Status computes the copy of the tile that is asked for. It
+  // may call `stop` between operations; where that is true the copy is of no use any more and it
+  // may return kCancelled. A second copy is asked for where a helper has claimed the tile and has
+  // not been heard of; where the helper was faster after all, the copy does not count, and its
+  // memory may be used for the next.
   template <typename Compute>
   absl::Status Finish(Compute&& compute);
 
@@ -114,16 +117,18 @@ class TilePhase {
 
 template <typename Compute>
 absl::Status TilePhase::Finish(Compute&& compute) {
-  const Clock::time_point start = Clock::now();
-  int computed = 0;
-  for (int tile = Claim(); tile >= 0; tile = Claim(), ++computed) {
+  Clock::time_point now = Clock::now();
+  std::optional<Clock::duration> fastest;
+  for (int tile = Claim(); tile >= 0; tile = Claim()) {
     RETURN_IF_ERROR(compute(tile, Copy::kFirst, [] { return false; }));
     Settle(tile, Tile::kFirst);
+    const Clock::time_point start = std::exchange(now, Clock::now());
+    fastest = std::min(now - start, fastest.value_or(now - start));
   }
   // A helper that has a core of its own is through with its tile within the time that a tile takes
-  // here; a second copy before that would only take memory bandwidth from it.
-  const Clock::time_point now = Clock::now();
-  const Clock::time_point patience = now + (now - start) / std::max(1, 2 * computed);
+  // here, unless the owner was off its core meanwhile: so the fastest one counts. A second copy
+  // before that would only take memory bandwidth from it.
+  const Clock::time_point patience = now + fastest.value_or(Clock::duration::zero()) / 2;
   for (int tile = 0; tile < count_; ++tile) {
     if (AwaitUntil(tile, patience) && Published(tile)) continue;
     RETURN_IF_ERROR(ComputeLate(tile, compute));

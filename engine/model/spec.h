@@ -15,6 +15,7 @@
 //   family.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -141,6 +142,8 @@ struct EncoderSpec {
   int64_t input_size() const { return input == InputKind::kTokenIds ? hidden_size : input_dim; }
   // Width of what enters block 0.
   int64_t embedding_size() const { return WidthAfter(input_steps, input_size()); }
+  // Of hidden_states.
+  int64_t widest_hidden() const { return std::max(embedding_size(), hidden_size); }
   // Width of hidden_states[layer], layer 0 … num_layers.
   int64_t hidden_width(int64_t layer) const { return layer == 0 ? embedding_size() : hidden_size; }
 };

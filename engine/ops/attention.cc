@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "engine/ops/onednn.h"
+#include "engine/ops/rounding.h"
 #include "engine/ops/runtime.h"
 #include "engine/ops/softmax.h"
 #include "engine/status_macros.h"
@@ -22,8 +23,6 @@ constexpr int64_t kQueryBlock = Attention::kQueryBlock;
 // Query blocks are rounded up to this; kernels exist for each multiple.
 constexpr int64_t kQueryStep = 8;
 constexpr int64_t kFloatsPerLine = 16;
-
-constexpr int64_t RoundUp(int64_t value, int64_t step) { return (value + step - 1) / step * step; }
 
 // One brgemm micro-kernel: C [m, n] = A [m, k] · B [k, n], or C += A · B.
 class Ukernel {

@@ -88,8 +88,9 @@ class Attention {
   // Scratch that Run needs for sequences of up to `tokens` tokens.
   size_t scratch_bytes(int64_t tokens) const;
 
-  // Returns whether every score was finite; where not, the rows concerned are NaN. Errors: kCancelled
-  // once args.stop has said so; context and map are then unspecified. scratch: 64-byte aligned.
+  // Returns whether every score was finite; where not, the rows concerned are NaN. Errors:
+  // kCancelled once args.stop has said so; context and map are then unspecified. scratch: 64-byte
+  // aligned.
   absl::StatusOr<bool> Run(const AttentionArgs& args, std::span<std::byte> scratch) const;
 
  private:

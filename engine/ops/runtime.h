@@ -29,9 +29,9 @@ absl::Status RequireSupportedIsa();
 std::string MathsLibrary();
 
 // Gives the calling thread the engine's numeric environment, for good: fp32 that is fp32 whatever
-// ONEDNN_DEFAULT_FPMATH_MODE says, subnormals flushed to zero (they are slow to compute with and lie
-// below every tolerance), rounding to nearest, and one OpenMP thread, so that every operation runs
-// where it is called. Every thread that creates or runs operations calls it first.
+// ONEDNN_DEFAULT_FPMATH_MODE says, subnormals flushed to zero (they are slow to compute with and
+// lie below every tolerance), rounding to nearest, and one OpenMP thread, so that every operation
+// runs where it is called. Every thread that creates or runs operations calls it first.
 void EnterNumericEnvironment();
 
 // How often the calling thread did each thing that costs; tests hold the counts of a batch against

@@ -1,5 +1,5 @@
-// Goal:   whatever rows of a phase are handed to an operation lie in the phase's memory, with the rows
-//         that the operation rounds them up to.
+// Goal:   whatever rows of a phase are handed to an operation lie in the phase's memory, with the
+//         rows that the operation rounds them up to.
 #include "engine/block_phase.h"
 
 #include <algorithm>

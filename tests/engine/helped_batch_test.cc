@@ -199,8 +199,8 @@ TEST_F(HelpedBatchTest, HelpersTakeTilesOfALoneSequence) {
   const auto engine = LoadWithWorkers(folder_->path(), 2);
   const auto worker = NewWorker(*engine);
   const Request request = {.sequences = {RandomSequence(512)}, .outputs = States()};
-  // Tiles of 128 rows, one chunk each or two of the fixed blocks: the owner's operations when nobody
-  // helps.
+  // Tiles of 128 rows, one chunk each or two of the fixed blocks: the owner's operations when
+  // nobody helps.
   const int64_t chunks = engine->info().fixed_row_blocks ? 8 : 4;
   const int64_t all = chunks * (1 + kShape.layers * 6);
   bool helped = false;
@@ -212,8 +212,8 @@ TEST_F(HelpedBatchTest, HelpersTakeTilesOfALoneSequence) {
   EXPECT_TRUE(helped);
 }
 
-// A helper that has not left the last block yet is stopped until the next one has begun: it comes to
-// that one as well. What counts is where batches run, and not where helpers are.
+// A helper that has not left the last block yet is stopped until the next one has begun: it comes
+// to that one as well. What counts is where batches run, and not where helpers are.
 TEST_F(HelpedBatchTest, HelperThatReturnsBetweenBlocksHelpsWithTheNext) {
   auto folder = OpenModelFolder(folder_->path());
   ASSERT_THAT(folder, IsOk());
@@ -238,7 +238,8 @@ TEST_F(HelpedBatchTest, HelperThatReturnsBetweenBlocksHelpsWithTheNext) {
                                         .helpers = helpers->get()});
   ASSERT_THAT(encoder, IsOk());
   const Request request = {.sequences = {RandomSequence(512)}, .outputs = States()};
-  const int64_t all = (alone_->info().fixed_row_blocks ? 8 : 4) * 5;  // operations of the last block
+  // Operations of the last block.
+  const int64_t all = (alone_->info().fixed_row_blocks ? 8 : 4) * 5;
   bool returned = false;
   for (int round = 0; round < 300 && !returned; ++round) {
     Stopper stopper;
@@ -365,8 +366,20 @@ TEST_F(HelpedBatchTest, PartsOfAPassAreHelpedWithAsWell) {
 
 TEST_F(HelpedBatchTest, ScratchOfHelpersIsTold) {
   const auto engine = LoadWithWorkers(folder_->path(), 2);
-  EXPECT_GT(engine->info().scratch_bytes_per_helper, 0);
-  EXPECT_LE(engine->info().scratch_bytes_per_helper, engine->info().scratch_bytes_per_worker);
+  auto folder = OpenModelFolder(folder_->path());
+  ASSERT_THAT(folder, IsOk());
+  const auto weights = LoadWeights(folder->spec, folder->checkpoint);
+  ASSERT_THAT(weights, IsOk());
+  // Rows of one tile, and what attention and oneDNN ask for.
+  const int64_t rows = 256 * (kShape.hidden * 5 + kShape.ffn) * 4 +
+                       static_cast<int64_t>(weights->attention.scratch_bytes(kShape.positions) +
+                                            weights->scratchpad_bytes());
+  // Two generations, with hidden rows, q, k and v: first copies, one second copy, what lies behind.
+  const int64_t stored = (2 * 512 + 64) + 256 + 64;
+  const int64_t phases =
+      2 * stored * 4 * kShape.hidden * 4 + static_cast<int64_t>(BatchLayout::kMaxMaskBytes);
+  EXPECT_EQ(engine->info().scratch_bytes_per_helper, rows + phases);
+  EXPECT_GT(engine->info().scratch_bytes_per_worker, engine->info().scratch_bytes_per_helper);
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
-// Goal:   every tile gets one result, whoever helps and wherever a helper stops: the owner waits for
-//         nobody, and nothing that a late helper may still touch is used again before it is out.
+// Goal:   every tile gets one result, whoever helps and wherever a helper stops: the owner waits
+//         for nobody, and nothing that a late helper may still touch is used again before it is
+//         out.
 // Method: the protocol alone. Helpers are stopped where a test wants them by semaphores.
 #include "engine/tile_phase.h"
 
