@@ -148,7 +148,8 @@ TEST(ThreadsTest, AreTheSameForFourClientsAndForTwoHundred) {
   };
   serve(4);  // what starts on demand has started
   const int few = serve(4);
-  EXPECT_LE(serve(200), few + 2);
+  // gRPC's own pool grows and shrinks by a few; clients add none.
+  EXPECT_LE(serve(200), few + 8);
 }
 
 int OwnFiles() {

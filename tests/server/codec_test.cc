@@ -485,7 +485,7 @@ TEST(EncodeTest, BorrowsTensorsUntilTheBytesAreGone) {
 }
 
 TEST(EncodeTest, NeverNeedsMoreThanItsBound) {
-  for (const size_t tokens : {size_t{3}, size_t{512}}) {
+  for (const size_t tokens : {size_t{3}, size_t{500}}) {
     const Encoded encoded = EncodeEverything(DataType::kFp16, std::vector<int32_t>(tokens, 42));
     ResponseInfo info = encoded.info;
     info.timing = {.queue = absl::Hours(1000000),

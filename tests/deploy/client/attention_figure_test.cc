@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "deploy/client/colour_map.h"
 #include "tests/deploy/client/picture.h"
+#include "tests/engine/io/temp_folder.h"
 
 namespace encoderd::client {
 namespace {
@@ -35,7 +36,8 @@ TEST(DrawAttentionTest, DrawsEveryWeightAsASquareOfItsColour) {
   const std::vector<float> weights = {0, 0.5f, 0, 0};
   const AttentionFigure figure = MakeFigure(2, 1, 1, weights);
   const int square = LayOutFigure(figure)->cell * LayOutFigure(figure)->cell;
-  const std::string path = testing::TempDir() + "/two.png";
+  const TempFolder folder;
+  const std::string path = folder.Path("two.png");
   ASSERT_THAT(DrawAttention(figure, path), IsOk());
   const Picture picture(path);
   // The colour bar has a line or two of the same colours.
@@ -45,8 +47,9 @@ TEST(DrawAttentionTest, DrawsEveryWeightAsASquareOfItsColour) {
 
 TEST(DrawAttentionTest, GrowsWithTheGrid) {
   const std::vector<float> weights(16 * 16, 1.0f / 16);
-  const std::string one = testing::TempDir() + "/one.png";
-  const std::string grid = testing::TempDir() + "/grid.png";
+  const TempFolder folder;
+  const std::string one = folder.Path("one.png");
+  const std::string grid = folder.Path("grid.png");
   ASSERT_THAT(DrawAttention(MakeFigure(16, 1, 1, weights), one), IsOk());
   ASSERT_THAT(DrawAttention(MakeFigure(16, 2, 3, weights), grid), IsOk());
   const FigureLayout layout = *LayOutFigure(MakeFigure(16, 2, 3, weights));
@@ -56,8 +59,8 @@ TEST(DrawAttentionTest, GrowsWithTheGrid) {
 
 TEST(DrawAttentionTest, DrawsMapsWithoutAnyWeight) {
   const std::vector<float> weights = {0};
-  ASSERT_THAT(DrawAttention(MakeFigure(1, 1, 1, weights), testing::TempDir() + "/zero.png"),
-              IsOk());
+  const TempFolder folder;
+  ASSERT_THAT(DrawAttention(MakeFigure(1, 1, 1, weights), folder.Path("zero.png")), IsOk());
 }
 
 TEST(DrawAttentionTest, NamesTheFileThatCannotBeWritten) {

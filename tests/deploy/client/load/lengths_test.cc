@@ -12,6 +12,7 @@
 #include "absl/status/status_matchers.h"
 #include "absl/strings/str_cat.h"
 #include "deploy/client/load/arrivals.h"
+#include "tests/engine/io/temp_folder.h"
 
 namespace encoderd::client {
 namespace {
@@ -86,9 +87,8 @@ TEST(LengthDistributionTest, RefusesWhatItDoesNotKnow) {
 // ---- file:PATH --------------------------------------------------------------------------------
 
 std::string FileWith(const std::string& text) {
-  const std::string path = testing::TempDir() + "/lengths.txt";
-  std::ofstream(path, std::ios::binary) << text;
-  return absl::StrCat("file:", path);
+  static const TempFolder folder;
+  return absl::StrCat("file:", folder.Write("lengths.txt", text));
 }
 
 TEST(LengthFileTest, DrawsEveryLineEquallyOften) {

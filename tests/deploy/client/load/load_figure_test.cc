@@ -7,6 +7,7 @@
 
 #include "absl/status/status_matchers.h"
 #include "tests/deploy/client/picture.h"
+#include "tests/engine/io/temp_folder.h"
 
 namespace encoderd::client {
 namespace {
@@ -31,7 +32,8 @@ LoadFigure Figure() {
 }
 
 Picture Draw(const LoadFigure& figure) {
-  const std::string path = testing::TempDir() + "/load.png";
+  const TempFolder folder;
+  const std::string path = folder.Path("load.png");
   EXPECT_THAT(DrawLoad(figure, path), IsOk());
   return Picture(path);
 }
