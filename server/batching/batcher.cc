@@ -25,12 +25,6 @@ std::span<Slot> FirstCall(std::span<Slot> slots) {
   return slots.first(count);
 }
 
-int64_t Tokens(std::span<const Slot> slots) {
-  int64_t tokens = 0;
-  for (const Slot& slot : slots) tokens += slot.info().tokens;
-  return tokens;
-}
-
 void SetAll(std::span<Slot> slots, const absl::Status& status) {
   for (Slot& slot : slots) slot.status = status;
 }
@@ -215,7 +209,7 @@ void ThreadedBatcher::RunBatch(Runner& runner, std::span<Slot> slots) {
 
 absl::Status ThreadedBatcher::RunOnce(Runner& runner, std::span<Slot> slots, bool retry) {
   BatchObservation batch = {
-      .sequences = static_cast<int64_t>(slots.size()), .tokens = Tokens(slots), .retry = retry};
+      .sequences = static_cast<int64_t>(slots.size()), .tokens = TokensOf(slots), .retry = retry};
   {
     MutexLock lock(mutex_);
     batch.predicted = scheduler_.Predict(slots);

@@ -1,11 +1,12 @@
 // call.h — a call as batching sees it: how much work it is, until when, and whom to tell its end.
 //
-// Role: the words that the parts of server/batching and their users share; no behaviour.
+// Role: the words that the parts of server/batching and their users share; no decisions.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -76,5 +77,11 @@ struct Slot {
 
   const SequenceInfo& info() const { return call->info().sequences[sequence]; }
 };
+
+inline int64_t TokensOf(std::span<const Slot> slots) {
+  int64_t tokens = 0;
+  for (const Slot& slot : slots) tokens += slot.info().tokens;
+  return tokens;
+}
 
 }  // namespace encoderd

@@ -225,9 +225,8 @@ absl::Duration Scheduler::Predict(std::span<const Slot> slots) const {
 }
 
 void Scheduler::Observe(std::span<const Slot> slots, absl::Duration actual) {
-  int64_t tokens = 0;
-  for (const Slot& slot : slots) tokens += slot.info().tokens;
-  model_.Observe(model_.Base(WorkOf(slots)), actual, SharingCores(tokens, 1 + idle_workers_));
+  model_.Observe(model_.Base(WorkOf(slots)), actual,
+                 SharingCores(TokensOf(slots), 1 + idle_workers_));
   refused_since_.reset();
 }
 
