@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include <sstream>
+#include <map>
 #include <thread>
 #include <utility>
 
@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "tests/integration/connect.h"
+#include "tests/server/metrics_text.h"
 
 namespace encoderd {
 
@@ -73,12 +74,9 @@ grpc::Status TestServer::Encode(const v1::EncodeRequest& request, v1::EncodeResp
 }
 
 double TestServer::Metric(const std::string& series) const {
-  std::istringstream lines(MetricsText());
-  for (std::string line; std::getline(lines, line);) {
-    if (absl::StartsWith(line, absl::StrCat(series, " "))) {
-      return std::stod(line.substr(series.size() + 1));
-    }
-  }
+  const std::map<std::string, double> values = ReadMetrics(MetricsText());
+  const auto found = values.find(series);
+  if (found != values.end()) return found->second;
   ADD_FAILURE() << "no series " << series;
   return -1;
 }

@@ -16,11 +16,11 @@
 #include <iterator>
 #include <map>
 #include <set>
-#include <sstream>
 
 #include "absl/status/status_matchers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "tests/server/metrics_text.h"
 
 namespace encoderd {
 namespace {
@@ -33,14 +33,7 @@ using ::testing::HasSubstr;
 // What Prometheus would store.
 class Scrape {
  public:
-  explicit Scrape(const std::string& text) {
-    std::istringstream lines(text);
-    for (std::string line; std::getline(lines, line);) {
-      if (line.empty() || line[0] == '#') continue;
-      const size_t space = line.rfind(' ');
-      values_[line.substr(0, space)] = std::strtod(line.c_str() + space, nullptr);
-    }
-  }
+  explicit Scrape(const std::string& text) : values_(ReadMetrics(text)) {}
 
   // NaN when there is no such series.
   double operator[](const std::string& series) const {
@@ -75,7 +68,7 @@ class Scrape {
   const std::map<std::string, double>& values() const { return values_; }
 
  private:
-  std::map<std::string, double> values_;
+  const std::map<std::string, double> values_;
 };
 
 class MetricsTest : public ::testing::Test {

@@ -1,10 +1,9 @@
 #include "tests/soak/scrape.h"
 
-#include <sstream>
-
 #include "absl/log/check.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "tests/server/metrics_text.h"
 #include "tests/soak/raw_connection.h"
 
 namespace encoderd::soak {
@@ -13,20 +12,14 @@ namespace {
 std::string Get(int port) {
   RawConnection connection(port);
   connection.Send("GET /metrics HTTP/1.0\r\n\r\n");
-  return connection.ReadToEnd();
+  const std::string answer = connection.ReadToEnd();
+  const size_t body = answer.find("\r\n\r\n");
+  return body == std::string::npos ? "" : answer.substr(body + 4);
 }
 
 }  // namespace
 
-Scrape::Scrape(int port) {
-  std::istringstream lines(Get(port));
-  for (std::string line; std::getline(lines, line);) {
-    const size_t space = line.rfind(' ');
-    if (absl::StartsWith(line, "#") || space == std::string::npos) continue;
-    if (absl::StartsWith(line, "encoderd_") || absl::StartsWith(line, "process_")) {
-      values_[line.substr(0, space)] = std::stod(line.substr(space + 1));
-    }
-  }
+Scrape::Scrape(int port) : values_(ReadMetrics(Get(port))) {
   CHECK(!values_.empty()) << "no metrics on port " << port;
 }
 

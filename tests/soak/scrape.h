@@ -19,7 +19,7 @@ class Scrape {
   double Sum(const std::string& family, const std::string& label = "") const;
 
  private:
-  std::map<std::string, double> values_;
+  const std::map<std::string, double> values_;
 };
 
 }  // namespace encoderd::soak
