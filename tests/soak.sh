@@ -8,10 +8,4 @@
 # Builds `release` first. Prints every check with what was expected and found. Exit code 1 when one
 # fails, or when anything hangs, 64 for an argument that it does not know.
 set -euo pipefail
-cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.."
-
-run=(deploy/debian13.sh --with test)
-"${run[@]}" cmake --preset release -DENCODERD_BUILD_TESTS=ON -DENCODERD_BUILD_BENCHMARKS=ON \
-  >/dev/null
-"${run[@]}" cmake --build --preset release --parallel "$(nproc)" --target soak encoderd >&2
-exec "${run[@]}" build/release/bin/soak "$@"
+exec "$(dirname -- "${BASH_SOURCE[0]}")/run_program.sh" soak "$@"

@@ -8,10 +8,4 @@
 # Builds `release` first. Takes up to 20 minutes on a machine that does nothing else. Exit code 1
 # when a figure is BELOW its floor, 64 for an argument that it does not know.
 set -euo pipefail
-cd -- "$(dirname -- "${BASH_SOURCE[0]}")/../.."
-
-run=(deploy/debian13.sh --with test)
-"${run[@]}" cmake --preset release -DENCODERD_BUILD_TESTS=ON -DENCODERD_BUILD_BENCHMARKS=ON \
-  >/dev/null
-"${run[@]}" cmake --build --preset release --parallel "$(nproc)" --target load_bench encoderd >&2
-exec "${run[@]}" build/release/bin/load_bench "$@"
+exec "$(dirname -- "${BASH_SOURCE[0]}")/../run_program.sh" load_bench "$@"
