@@ -89,7 +89,7 @@ void Bursts(const Soak& soak) {
 
 void RandomShapes(const Soak& soak) {
   BenchServer server(load::MiniLm());
-  constexpr int64_t kWarmSequences = 2000;
+  constexpr int64_t kWarmCalls = 2000;
   const absl::Time start = absl::Now();
   absl::Time end = absl::InfiniteFuture();
   std::vector<Sample> samples;
@@ -99,7 +99,7 @@ void RandomShapes(const Soak& soak) {
     calls += result.offered();
     answered += result.answered;
     sequences += result.answered * SequencesPerCall(round);
-    if (sequences < kWarmSequences) continue;
+    if (answered < kWarmCalls) continue;
     if (samples.empty()) end = absl::Now() + soak.Span(40);
     samples.push_back({absl::ToDoubleMinutes(absl::Now() - start), ResidentMiB(server)});
   }
