@@ -22,8 +22,7 @@ int64_t PhaseShape::GenerationBytes() const {
 }
 
 // Zeroed, since what lies behind the rows in use is computed with, though never read: it must be
-// neither slow nor trap. Pages that no batch has reached stay untouched, so memory follows the
-// longest sequence seen.
+// neither slow nor trap.
 absl::StatusOr<std::unique_ptr<Generation>> Generation::Create(const PhaseShape& shape) {
   auto generation = std::make_unique<Generation>();
   generation->first_rows_ = BatchLayout::MaxStoredRows(shape.limits);
@@ -36,7 +35,23 @@ absl::StatusOr<std::unique_ptr<Generation>> Generation::Create(const PhaseShape&
   ASSIGN_OR_RETURN(generation->qkv_,
                    Buffer::AllocateZeroed(static_cast<size_t>(FloatBytes(rows * 3 * shape.hidden)),
                                           "q, k and v"));
+  generation->TakePages(shape);
   return generation;
+}
+
+// The pages that batches of several sequences use are taken now: memory is what it will be from the
+// start, and no call waits for a page. Those of one long sequence alone are taken when it comes.
+void Generation::TakePages(const PhaseShape& shape) {
+  const int64_t batch_rows =
+      BatchLayout::MaxStoredRows({.max_batch_tokens = shape.limits.max_batch_tokens,
+                                  .max_sequence_tokens = shape.limits.max_batch_tokens});
+  const auto take = [](float* rows, int64_t floats) { std::fill_n(rows, floats, 0.0f); };
+  const auto take_rows = [&](int64_t first, int64_t rows) {
+    take(At(first).hidden, rows * width_);
+    take(At(first).qkv, rows * qkv_width_);
+  };
+  take_rows(0, batch_rows);
+  take_rows(first_rows_, shape.GenerationRows() - first_rows_);
 }
 
 BlockPhase::BlockPhase(const PhaseShape& shape)

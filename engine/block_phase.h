@@ -66,6 +66,7 @@ class Generation : public Pooled {
   TileRows Second(int index) const { return At(first_rows_ + index * BatchLayout::kMaxRows); }
 
  private:
+  void TakePages(const PhaseShape& shape);
   TileRows At(int64_t row) const {
     return {.hidden = hidden_.floats().data() + row * width_,
             .qkv = qkv_.floats().data() + row * qkv_width_};

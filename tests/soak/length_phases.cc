@@ -200,7 +200,7 @@ void CheckStream(const Soak& soak, const BenchServer& server, double long_ms) {
 void MixedLengths(const Soak& soak) {
   const LengthsFile lengths({{8, 4}, {100, 4}, {1000, 2}, {4000, 1}, {4096, 1}});
   BenchServer server(SmallModel());
-  const client::LoadResult result = Drive(soak, TwentyClients(server, lengths, soak.Span(50)));
+  const client::LoadResult result = Drive(soak, TwentyClients(server, lengths, soak.Span(30)));
   CheckAllAnswered(soak, "20 clients", result);
   const std::vector<double> rates = RatesOverTime(result, 10);
   soak.report.AtMost("longest time without an answer", absl::ToDoubleSeconds(LongestGap(result)), 5,

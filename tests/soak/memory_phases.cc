@@ -100,7 +100,7 @@ void RandomShapes(const Soak& soak) {
     answered += result.answered;
     sequences += result.answered * SequencesPerCall(round);
     if (answered < kWarmCalls) continue;
-    if (samples.empty()) end = absl::Now() + soak.Span(40);
+    if (samples.empty()) end = absl::Now() + soak.Span(90);
     samples.push_back({absl::ToDoubleMinutes(absl::Now() - start), ResidentMiB(server)});
   }
   const double early = samples.front().mebibytes;
