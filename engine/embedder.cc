@@ -13,6 +13,33 @@ size_t InputBytes(const EncoderSpec& spec) {
   return static_cast<size_t>(BatchLayout::kMaxRows * spec.input_size()) * sizeof(float);
 }
 
+// The rows of the position table that the tokens of a sequence are given, from `token` on.
+class PositionRows {
+ public:
+  PositionRows(const Sequence& sequence, int64_t padding_id, int64_t token)
+      : sequence_(sequence), padding_id_(padding_id), token_(token) {
+    const auto ids = sequence.input_ids.first(sequence.input_ids.empty() ? 0 : at());
+    last_counted_ = padding_id + token - std::ranges::count(ids, padding_id);
+  }
+
+  // An id of -1 is no token's: all are counted, from 0.
+  int64_t Next() {
+    const size_t index = at();
+    ++token_;
+    if (!sequence_.position_ids.empty()) return sequence_.position_ids[index];
+    const bool padding = !sequence_.input_ids.empty() && sequence_.input_ids[index] == padding_id_;
+    return padding ? padding_id_ : ++last_counted_;
+  }
+
+ private:
+  size_t at() const { return static_cast<size_t>(token_); }
+
+  const Sequence& sequence_;
+  const int64_t padding_id_;
+  int64_t token_;
+  int64_t last_counted_;  // row of the last token in front of token_ that is no padding
+};
+
 }  // namespace
 
 int64_t Embedder::ScratchBytes(const EncoderSpec& spec, const EncoderWeights& weights) {
@@ -75,6 +102,7 @@ void Embedder::AddPositionsAndTypes(const Sequence& sequence, const Segment& seg
   auto add = [width](const float* vector, float* row) {
     for (int64_t i = 0; i < width; ++i) row[i] += vector[i];
   };
+  PositionRows positions(sequence, spec_->position_padding_id, segment.first_token);
   const int64_t end = segment.first_token + segment.tokens;
   for (int64_t token = segment.first_token; token < end; ++token, rows += width) {
     const auto at = static_cast<size_t>(token);
@@ -83,8 +111,7 @@ void Embedder::AddPositionsAndTypes(const Sequence& sequence, const Segment& seg
       add(weights_->types.floats().data() + type * width, rows);
     }
     if (spec_->positions != PositionKind::kNone) {
-      const int64_t position = sequence.position_ids.empty() ? token : sequence.position_ids[at];
-      add(weights_->positions.floats().data() + position * width, rows);
+      add(weights_->positions.floats().data() + positions.Next() * width, rows);
     }
   }
 }

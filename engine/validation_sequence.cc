@@ -164,7 +164,7 @@ class SequenceCheck {
     }
     CheckListLength("position_ids", sequence_.position_ids.size());
     CheckRange("POSITION_OUT_OF_RANGE", "position_ids", "position", sequence_.position_ids,
-               spec_.max_positions == 0 ? limits_.max_sequence_tokens : spec_.max_positions);
+               spec_.max_positions == 0 ? limits_.max_sequence_tokens : spec_.position_rows());
   }
 
   void CheckMask() {

@@ -169,14 +169,14 @@ class Loader {
     // Vaswani et al. 2017, 3.5, in single precision as PyTorch code computes it: at position 5000
     // the rounding of the angle is 10⁻⁴, and trained models have it built in.
     const auto width = static_cast<size_t>(spec_.embedding_size());
-    ASSIGN_OR_RETURN(Buffer table, Buffer::Allocate(static_cast<size_t>(spec_.max_positions) *
+    ASSIGN_OR_RETURN(Buffer table, Buffer::Allocate(static_cast<size_t>(spec_.position_rows()) *
                                                         width * sizeof(float),
                                                     "sinusoidal positions"));
     for (size_t i = 0; i < width; i += 2) {
       const float exponent =
           static_cast<float>(i) * (-std::log(10000.0f) / static_cast<float>(width));
       const float frequency = std::exp(exponent);
-      for (size_t position = 0; position < static_cast<size_t>(spec_.max_positions); ++position) {
+      for (size_t position = 0; position < static_cast<size_t>(spec_.position_rows()); ++position) {
         const float angle = static_cast<float>(position) * frequency;
         table.floats()[position * width + i] = std::sin(angle);
         if (i + 1 < width) table.floats()[position * width + i + 1] = std::cos(angle);

@@ -38,7 +38,7 @@ struct BlockWeights {
 struct EncoderWeights {
   ops::RowBuckets buckets;
   Buffer words;      // [vocab, hidden]
-  Buffer positions;  // [max_positions, hidden]
+  Buffer positions;  // [position_rows, hidden]
   Buffer types;      // [type_vocab, hidden]
   std::vector<StepWeights> input_steps;
   std::optional<ops::LayerNorm> embedding_norm;

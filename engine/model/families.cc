@@ -22,6 +22,9 @@ constexpr std::pair<std::string_view, absl::StatusOr<EncoderSpec> (*)(const json
     {"token_encoder", TokenEncoderSpec},
     {"torch_transformer_encoder", TorchTransformerEncoderSpec},
     {"bert", BertSpec},
+    {"roberta", RobertaSpec},
+    {"xlm-roberta", RobertaSpec},
+    {"camembert", RobertaSpec},
     {"custom", SpecFromJson},
 };
 

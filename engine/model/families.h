@@ -24,5 +24,6 @@ absl::StatusOr<EncoderSpec> SharedProjectionEncoderSpec(const nlohmann::json& co
 absl::StatusOr<EncoderSpec> TokenEncoderSpec(const nlohmann::json& config);
 absl::StatusOr<EncoderSpec> TorchTransformerEncoderSpec(const nlohmann::json& config);
 absl::StatusOr<EncoderSpec> BertSpec(const nlohmann::json& config);
+absl::StatusOr<EncoderSpec> RobertaSpec(const nlohmann::json& config);
 
 }  // namespace encoderd

@@ -33,7 +33,7 @@ enum class InputKind {
 
 enum class PositionKind {
   kNone,
-  kLearned,     // a table [max_positions, hidden]
+  kLearned,     // a table [position_rows, hidden]
   kSinusoidal,  // interleaved sine and cosine, base 10000 (Vaswani et al. 2017, 3.5)
 };
 
@@ -99,6 +99,10 @@ struct EncoderSpec {
   int64_t input_dim = 0;        // width of input vectors; 0 for token models
   PositionKind positions = PositionKind::kNone;
   int64_t max_positions = 0;  // longest sequence the model can take; 0: no limit of its own
+  // Of the token whose position is this row of the table, wherever it stands; the other tokens
+  // count on from the row behind it, and so do input vectors. -1: there is none, and positions
+  // count from 0.
+  int64_t position_padding_id = -1;
   std::vector<Step> input_steps;
   TensorNames word_embedding, position_embedding, type_embedding;  // only .weight
   TensorNames embedding_norm;                                      // .weight empty: none
@@ -137,6 +141,8 @@ struct EncoderSpec {
 
   bool operator==(const EncoderSpec&) const = default;
 
+  // Rows of the position table: those of a longest sequence lie behind the padding's.
+  int64_t position_rows() const { return max_positions + position_padding_id + 1; }
   int64_t head_dim() const { return hidden_size / num_heads; }
   // Width of what enters input_steps: of the word table's rows, or of the caller's vectors.
   int64_t input_size() const { return input == InputKind::kTokenIds ? hidden_size : input_dim; }

@@ -52,6 +52,7 @@ void VisitSpec(Spec& spec, Visitor& visit) {
   visit.Size("input_dim", spec.input_dim, kOptional);
   visit.Choice("positions", spec.positions, kPositionKinds, kRequired);
   visit.Size("max_positions", spec.max_positions, kOptional);
+  visit.Size("position_padding_id", spec.position_padding_id, kOptional, /*least=*/-1);
   visit.Steps("input_steps", spec.input_steps);
   visit.Names("word_embedding", spec.word_embedding);
   visit.Names("position_embedding", spec.position_embedding);
@@ -115,7 +116,9 @@ class Writer {
   void Text(const char* key, const std::string& value, Presence) {
     if (!value.empty()) object_[key] = value;
   }
-  void Size(const char* key, int64_t value, Presence) { object_[key] = value; }
+  void Size(const char* key, int64_t value, Presence, int64_t /*least*/ = 0) {
+    object_[key] = value;
+  }
   void Positive(const char* key, double value, Presence) { object_[key] = value; }
   void Bool(const char* key, bool value, Presence) { object_[key] = value; }
   template <typename T, size_t n>
@@ -163,8 +166,8 @@ class Reader {
   void Text(const char* key, std::string& value, Presence presence) {
     value = config_.Text(key, Otherwise(value, presence));
   }
-  void Size(const char* key, int64_t& value, Presence presence) {
-    value = config_.Size(key, Otherwise(value, presence), /*least=*/0);
+  void Size(const char* key, int64_t& value, Presence presence, int64_t least = 0) {
+    value = config_.Size(key, Otherwise(value, presence), least);
   }
   void Positive(const char* key, double& value, Presence presence) {
     value = config_.Positive(key, Otherwise(value, presence));

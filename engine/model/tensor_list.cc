@@ -33,7 +33,7 @@ class TensorList {
     // Ids end at vocab_size, so a table that was padded to a round number loses nothing.
     if (!list_.empty()) list_.back().more_rows = true;
     AddSteps(spec_.input_steps, spec_.input_size());
-    Add(spec_.position_embedding.weight, {spec_.max_positions, width});
+    Add(spec_.position_embedding.weight, {spec_.position_rows(), width});
     Add(spec_.type_embedding.weight, {spec_.type_vocab_size, width});
     AddNorm(spec_.embedding_norm, width);
   }

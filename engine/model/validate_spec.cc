@@ -1,5 +1,6 @@
 #include "engine/model/validate_spec.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <string>
@@ -60,6 +61,8 @@ class Validator {
     CheckSize("input_dim", spec_.input_dim, ids ? 0 : 1, ids ? 0 : kMaxSize);
     CheckSize("type_vocab_size", spec_.type_vocab_size, 0);
     CheckSize("max_positions", spec_.max_positions, 0);
+    CheckSize("position_padding_id", spec_.position_padding_id, -1,
+              std::max<int64_t>(spec_.vocab_size, 0) - 1);
     CheckSize("num_layers", spec_.num_layers, 1, kMaxLayers);
     CheckSize("hidden_size", spec_.hidden_size, 1);
     CheckSize("num_heads", spec_.num_heads, 1);
@@ -79,6 +82,9 @@ class Validator {
                   spec_.positions == PositionKind::kLearned, "positions is \"learned\"");
     CheckPresence("type_embedding", spec_.type_embedding, spec_.type_vocab_size > 0,
                   "type_vocab_size is above 0");
+    Require(spec_.positions != PositionKind::kNone || spec_.position_padding_id < 0,
+            "position_padding_id is ", spec_.position_padding_id,
+            "; expected -1 in a model without positions");
     Require(spec_.positions == PositionKind::kNone || spec_.max_positions > 0,
             "max_positions is 0; expected the number of positions there are");
     CheckSteps("input_steps", spec_.input_steps, spec_.input_size());

@@ -90,10 +90,11 @@ class Runner {
     const int64_t width = spec_.embedding_size();
     const Floats types = Tensor(spec_.type_embedding.weight, 0);
     const Floats positions = Tensor(spec_.position_embedding.weight, 0);
+    const std::vector<int64_t> rows = PositionRows();
     for (int64_t token = 0; token < tokens_; ++token) {
       const auto at = static_cast<size_t>(token);
       const int64_t type = sequence_.token_type_ids.empty() ? 0 : sequence_.token_type_ids[at];
-      const int64_t position = sequence_.position_ids.empty() ? token : sequence_.position_ids[at];
+      const int64_t position = rows[at];
       for (int64_t i = 0; i < width; ++i) {
         float& value = x[static_cast<size_t>(token * width + i)];
         if (!types.empty()) value += types[static_cast<size_t>(type * width + i)];
@@ -107,6 +108,21 @@ class Runner {
       }
     }
     return spec_.embedding_norm.weight.empty() ? x : Norm(x, spec_.embedding_norm, 0);
+  }
+
+  // The row of the position table that each token is given.
+  std::vector<int64_t> PositionRows() const {
+    if (!sequence_.position_ids.empty()) {
+      return {sequence_.position_ids.begin(), sequence_.position_ids.end()};
+    }
+    std::vector<int64_t> rows(static_cast<size_t>(tokens_));
+    int64_t last = spec_.position_padding_id;
+    for (size_t at = 0; at < rows.size(); ++at) {
+      const bool padding = spec_.position_padding_id >= 0 && !sequence_.input_ids.empty() &&
+                           sequence_.input_ids[at] == spec_.position_padding_id;
+      rows[at] = padding ? spec_.position_padding_id : ++last;
+    }
+    return rows;
   }
 
   // [S, 3 · hidden]: all of q, all of k, all of v, whatever the checkpoint's layout.

@@ -96,6 +96,9 @@ class SpecMaker {
     spec.positions =
         PickOf({PositionKind::kNone, PositionKind::kLearned, PositionKind::kSinusoidal});
     if (spec.positions != PositionKind::kNone) spec.max_positions = 300;
+    if (spec.positions != PositionKind::kNone && spec.vocab_size > 0 && Chance(2)) {
+      spec.position_padding_id = Pick({0, 1, 4});
+    }
     if (spec.positions == PositionKind::kLearned) spec.position_embedding = {"positions", ""};
     if (Chance(2)) {
       spec.type_vocab_size = 3;

@@ -1,12 +1,10 @@
 """The BERT goldens, with the files that Hugging Face and sentence-transformers write."""
 
-import json
-
 import torch
 from transformers import BertConfig, BertForPreTraining, BertModel
 
-import reference_models as ref
-from golden_model import Golden, prefixed, randomize, state_of
+from golden_model import prefixed, randomize, state_of
+from transformers_models import golden_of
 
 
 def bert(
@@ -36,25 +34,7 @@ def bert(
         attn_implementation="eager",
     )
     module = BertModel(config, add_pooling_layer=pooler)
-    randomize(module, seed)
-    saved = json.loads(config.to_json_string())
-    saved["architectures"] = ["BertModel"]
-    saved["dtype"] = "float32"
-    return Golden(
-        name,
-        module,
-        run=ref.run_bert,
-        config=saved,
-        input="ids",
-        heads=heads,
-        width=hidden,
-        seed=seed,
-        vocab=vocab,
-        types=types,
-        positions=True,
-        full=full,
-        folders={"model": state_of(module)},
-    )
+    return golden_of(name, seed, module, full=full, padding=False)
 
 
 def bert_saved_four_ways(name, seed):

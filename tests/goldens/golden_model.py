@@ -23,6 +23,7 @@ class Golden:
     vocab: int = 0
     types: int = 0
     positions: bool = False  # position_ids may be sent
+    padding: int | None = None  # id of the padding, where there are cases with it
     full: bool = True  # all mask cases, or only a few
     folders: dict = field(default_factory=dict)  # folder -> {tensor name: tensor}
     configs: dict = field(default_factory=dict)  # folder -> config.json, where it is not `config`
@@ -51,7 +52,7 @@ def randomize(module, seed):
 def _shaped(name, noise):
     if re.search(r"(position|token_type)_embeddings", name):
         return noise * 0.01
-    if re.search(r"embedding", name) and noise.dim() == 2:
+    if re.search(r"embeddings?\.", name) and noise.dim() == 2:
         # Every other token is small: rows of small variance.
         small = torch.arange(noise.shape[0]) % 2 == 0
         return noise * torch.where(small, 0.02, 1.0)[:, None]

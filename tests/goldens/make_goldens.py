@@ -91,6 +91,10 @@ class CaseMaker:
             sequence["mask"] = mask
         return sequence
 
+    def sequence_of(self, ids, mask=None):
+        sequence = {"tokens": len(ids), "input_ids": ids}
+        return sequence | {"mask": mask} if mask else sequence
+
     def cases(self):
         full, heads = self.golden.full, self.golden.heads
         yield "no_mask", [self.sequence(s) for s in ((1, 2, 5, 7, 17, 33) if full else (1, 5, 9))]
@@ -116,6 +120,13 @@ class CaseMaker:
             yield "position_ids", [self.sequence(6, positions=True)]
         if self.golden.input == "ids":
             yield "input_vectors", [self.sequence(5, vectors=True), self.sequence(4)]
+        if self.golden.padding is not None:
+            pad = self.golden.padding
+            yield "padding", [
+                self.sequence_of([3, 9, pad, 8, 2]),
+                self.sequence_of([pad, pad, 3, 9, 2], {"keys": [0, 0, 1, 1, 1]}),
+                self.sequence_of([3, 9, 2, pad], {"keys": [1, 1, 1, 0]}),
+            ]
         if full or self.golden.pooling:
             yield "keys", [
                 self.sequence(5, {"keys": [1, 0, 1, 1, 0]}),
@@ -181,10 +192,10 @@ def run(golden, module, sequence, edit_visible=lambda visible: visible):
 
 
 def pooled(golden, out, keys):
-    """Pooled vectors [hidden]; hidden keys do not count in mean and max."""
+    """Pooled vectors [hidden]; hidden keys do not count."""
     last = out.last_hidden_state
     kinds = {
-        "cls": last[0],
+        "cls": last[keys.nonzero()[0, 0]],
         "mean": (last * keys[:, None]).sum(0) / keys.sum(),
         "max": last.masked_fill(keys[:, None] == 0, float("-inf")).amax(0),
     }

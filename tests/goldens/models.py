@@ -4,6 +4,7 @@ from torch import nn
 
 import bert_models
 import reference_models as ref
+import transformers_models
 from golden_model import Golden, prefixed, randomize, state_of
 
 
@@ -242,3 +243,4 @@ def all_goldens():
         )
     yield bert_models.sentence_transformer("sentence_bert_mean", 71, "mean", normalize=True)
     yield bert_models.sentence_transformer("sentence_bert_cls", 72, "cls", normalize=False)
+    yield from transformers_models.all_goldens()

@@ -345,11 +345,11 @@ class _attention_weights:
         self._attention.forward = self._forward
 
 
-# ---- BERT of Hugging Face ------------------------------------------------------------------------
+# ---- Models of Hugging Face ----------------------------------------------------------------------
 
 
-def run_bert(module, inputs, visible):
-    """BertModel of transformers with eager attention, given the mask in its 4-D additive form."""
+def run_transformers(module, inputs, visible):
+    """A model of transformers with eager attention, given the mask in its 4-D additive form."""
     batched = {name: value.unsqueeze(0) for name, value in inputs.items()}
     result = module(
         **batched,
@@ -357,7 +357,7 @@ def run_bert(module, inputs, visible):
         output_hidden_states=True,
         output_attentions=True,
     )
-    pooler = result.pooler_output
+    pooler = getattr(result, "pooler_output", None)
     return Outputs(
         hidden_states=[h[0] for h in result.hidden_states],
         attentions=[a[0] for a in result.attentions],

@@ -341,5 +341,45 @@ TEST(BertTest, LoadsConfigurationsOfAllVersions) {
   }
 }
 
+// ---- roberta, xlm-roberta, camembert ------------------------------------------------------------
+
+TEST(RobertaTest, HasTheDefaultsOfItsThreeClasses) {
+  EncoderSpec expected = SpecOf({{"model_type", "bert"}});
+  expected.max_positions = 510;
+  expected.position_padding_id = 1;
+  for (const auto& [name, vocab] :
+       {std::pair{"roberta", 50265}, {"xlm-roberta", 30522}, {"camembert", 30522}}) {
+    expected.family = name;
+    expected.vocab_size = vocab;
+    EXPECT_EQ(SpecOf({{"model_type", name}}), expected);
+  }
+}
+
+TEST(RobertaTest, TakesSequencesAsLongAsTheRowsBehindThePadding) {
+  for (const auto& [padding, longest] : {std::pair{0, 6}, {1, 5}, {5, 1}}) {
+    const EncoderSpec spec = SpecOf(With(TinyRoberta(), {{"pad_token_id", padding}}));
+    EXPECT_EQ(spec.position_padding_id, padding);
+    EXPECT_EQ(spec.max_positions, longest);
+    EXPECT_EQ(spec.position_rows(), 7);
+  }
+  ExpectRefused(With(TinyRoberta(), {{"pad_token_id", 6}}),
+                HasSubstr("max_position_embeddings is 7; expected more than pad_token_id + 1"));
+}
+
+TEST(RobertaTest, RefusesPaddingThatIsNoToken) {
+  ExpectRefused(With(TinyRoberta(), {{"pad_token_id", nullptr}}), HasSubstr("pad_token_id is null"));
+  ExpectRefused(With(TinyRoberta(), {{"pad_token_id", -1}}), HasSubstr("pad_token_id is -1"));
+  ExpectRefused(With(TinyRoberta(), {{"pad_token_id", 11}, {"max_position_embeddings", 20}}),
+                HasSubstr("position_padding_id is 11; expected -1 to 10"));
+}
+
+TEST(RobertaTest, RefusesTheSwitchesThatBertRefuses) {
+  ExpectRefused(With(TinyRoberta(), {{"position_embedding_type", "relative_key"},
+                                     {"is_decoder", true},
+                                     {"hidden_act", "mish"}}),
+                AllOf(HasSubstr("3 faults"), HasSubstr("relative_key"), HasSubstr("is_decoder"),
+                      HasSubstr("mish")));
+}
+
 }  // namespace
 }  // namespace encoderd

@@ -34,6 +34,7 @@ EncoderSpec FullSpec() {
   spec.input_dim = 3;
   spec.positions = PositionKind::kSinusoidal;
   spec.max_positions = 4;
+  spec.position_padding_id = 12;
   spec.input_steps = {{.kind = Step::Kind::kNorm,
                        .names = {"a.weight", "a.bias"},
                        .out = 5,

@@ -23,6 +23,13 @@ inline nlohmann::json TinyBert() {
           {"max_position_embeddings", 5}, {"type_vocab_size", 2}};
 }
 
+// Padding 1: sequences of up to 5 tokens.
+inline nlohmann::json TinyRoberta() {
+  nlohmann::json config = TinyBert();
+  config.update({{"model_type", "roberta"}, {"max_position_embeddings", 7}, {"pad_token_id", 1}});
+  return config;
+}
+
 inline nlohmann::json TinyTokenEncoder() {
   return {{"model_type", "token_encoder"},
           {"input_size", 7},
@@ -66,8 +73,9 @@ inline nlohmann::json TinyTorchEncoder() {
 }
 
 inline std::vector<nlohmann::json> TinyModels() {
-  return {TinyBert(),      TinyTokenEncoder(),   TinySharedProjection(),
-          TinyAttention(), TinyAttentionStack(), TinyTorchEncoder()};
+  return {TinyBert(),           TinyRoberta(),   TinyTokenEncoder(),
+          TinySharedProjection(), TinyAttention(), TinyAttentionStack(),
+          TinyTorchEncoder()};
 }
 
 // Every tensor of the spec, optional parts among them, each with numbers of its own.

@@ -76,6 +76,12 @@ TEST(ValidateSpecTest, RefusesInputsThatDoNotFit) {
   ExpectFault(TinyBert(), "position_embedding.weight is",
               [](Spec& s) { s.positions = PositionKind::kNone; });
   ExpectFault(TinyBert(), "max_positions is 0", [](Spec& s) { s.max_positions = 0; });
+  ExpectFault(TinyRoberta(), "position_padding_id is -2; expected -1 to 10",
+              [](Spec& s) { s.position_padding_id = -2; });
+  ExpectFault(TinyRoberta(), "position_padding_id is 11",
+              [](Spec& s) { s.position_padding_id = 11; });
+  ExpectFault(TinyTokenEncoder(), "position_padding_id is 1; expected -1 in a model without",
+              [](Spec& s) { s.position_padding_id = 1; });
   ExpectFault(TinyBert(), "type_embedding.weight is", [](Spec& s) { s.type_vocab_size = 0; });
   ExpectFault(TinyBert(), "input_steps end with width 7",
               [](Spec& s) { s.input_steps = {{.names = {"w", ""}, .out = 7}}; });

@@ -1,0 +1,75 @@
+"""The goldens of the families of Hugging Face transformers, from their own classes."""
+
+import json
+
+from transformers import (
+    CamembertConfig,
+    CamembertModel,
+    RobertaConfig,
+    RobertaModel,
+    XLMRobertaConfig,
+    XLMRobertaModel,
+)
+
+import reference_models as ref
+from golden_model import Golden, prefixed, randomize, state_of
+
+# The goldens' position_ids go up to 63.
+SIZES = {
+    "vocab_size": 40,
+    "hidden_size": 24,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 3,
+    "intermediate_size": 32,
+    "max_position_embeddings": 64,
+    "attn_implementation": "eager",
+}
+NARROW = SIZES | {"hidden_size": 16, "num_attention_heads": 2, "intermediate_size": 24}
+
+
+def golden_of(name, seed, module, full=False, padding=True):
+    """The golden of a module of the library; what there is to say of it its configuration says."""
+    config = module.config
+    randomize(module, seed)
+    saved = json.loads(config.to_json_string())
+    saved["architectures"] = [type(module).__name__]
+    saved["dtype"] = "float32"
+    return Golden(
+        name,
+        module,
+        run=ref.run_transformers,
+        config=saved,
+        input="ids",
+        heads=config.num_attention_heads,
+        width=module.get_input_embeddings().embedding_dim,
+        seed=seed,
+        vocab=config.vocab_size,
+        types=getattr(config, "type_vocab_size", 0),
+        positions=True,
+        padding=config.pad_token_id if padding else None,
+        full=full,
+        folders={"model": state_of(module)},
+    )
+
+
+def under_a_prefix(golden, prefix, architecture):
+    """The same model as a class with a head around it saves its base."""
+    golden.folders = {"model": prefixed(golden.folders["model"], prefix)}
+    golden.config["architectures"] = [architecture]
+    return golden
+
+
+def all_goldens():
+    one_type = {"type_vocab_size": 1}
+    large_eps = {"layer_norm_eps": 1e-5}
+    for name, seed, model, config in (
+        ("roberta", 101, RobertaModel, RobertaConfig(**SIZES, **one_type)),
+        ("roberta_narrow", 102, RobertaModel, RobertaConfig(**NARROW, **large_eps, pad_token_id=4)),
+        ("xlm_roberta", 103, XLMRobertaModel, XLMRobertaConfig(**NARROW, **one_type)),
+        ("xlm_roberta_types", 104, XLMRobertaModel, XLMRobertaConfig(**NARROW, **large_eps)),
+        ("camembert", 105, CamembertModel, CamembertConfig(**NARROW, **one_type, **large_eps)),
+    ):
+        yield golden_of(name, seed, model(config))
+    config = CamembertConfig(**NARROW, **one_type)
+    golden = golden_of("camembert_base", 106, CamembertModel(config, add_pooling_layer=False))
+    yield under_a_prefix(golden, "roberta.", "CamembertForMaskedLM")
