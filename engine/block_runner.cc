@@ -58,8 +58,7 @@ absl::Status BlockRunner::Run(const BlockPhase& phase, int index, const TileRows
     RETURN_IF_ERROR(Attend(phase, tile, stop));
     const int64_t rows = phase.layout->RowsBeyond(tile, 2 * layer + 1);
     if (rows == 0) return absl::OkStatus();
-    RETURN_IF_ERROR(
-        RunRowWise(weights_.blocks[static_cast<size_t>(layer)], rows, x, dst.hidden, stop));
+    RETURN_IF_ERROR(RunRowWise(BlockOf(layer), rows, x, dst.hidden, stop));
     x = dst.hidden;
   }
   if (!phase.project.has_value()) return absl::OkStatus();
@@ -149,7 +148,7 @@ absl::Status BlockRunner::RunRowWise(const BlockWeights& block, int64_t rows, co
 
 absl::Status BlockRunner::Project(int64_t layer, const Tile& tile, int64_t rows, const float* x,
                                   float* qkv, Stop stop) {
-  const BlockWeights& block = weights_.blocks[static_cast<size_t>(layer)];
+  const BlockWeights& block = BlockOf(layer);
   const std::span<std::byte> scratchpad = scratch_.scratchpad.bytes();
   RETURN_IF_ERROR(Unless(stop));
   if (spec_.norm == NormPlacement::kPre) {

@@ -54,6 +54,9 @@ class BlockRunner {
   BlockRunner(const EncoderSpec& spec, const EncoderWeights& weights)
       : spec_(spec), weights_(weights) {}
 
+  const BlockWeights& BlockOf(int64_t layer) const {
+    return weights_.blocks[static_cast<size_t>(spec_.group_of(layer))];
+  }
   absl::Status Attend(const BlockPhase& phase, const Tile& tile, Stop stop);
   absl::Status AttendSegment(const BlockPhase& phase, const Tile& tile, const Segment& segment,
                              Stop stop);

@@ -8,9 +8,28 @@
 namespace encoderd {
 namespace {
 
+// Of the rows of a tile in front of `steps`; without steps they need no place of their own.
+size_t BytesBefore(const std::vector<Step>& steps, int64_t width) {
+  if (steps.empty()) return 0;
+  return static_cast<size_t>(BatchLayout::kMaxRows * width) * sizeof(float);
+}
 size_t InputBytes(const EncoderSpec& spec) {
-  if (spec.input_steps.empty()) return 0;
-  return static_cast<size_t>(BatchLayout::kMaxRows * spec.input_size()) * sizeof(float);
+  return BytesBefore(spec.input_steps, spec.input_size());
+}
+size_t EmbeddedBytes(const EncoderSpec& spec) {
+  return BytesBefore(spec.embedding_steps, spec.table_width());
+}
+
+// Runs src [rows, in] through the steps, as many rows at a time as `runner` takes, into dst [rows,
+// out].
+absl::Status RunSteps(const std::vector<StepWeights>& steps, const float* src, int64_t in,
+                      int64_t rows, StepRunner& runner, float* dst, int64_t out) {
+  for (int64_t row = 0; row < rows; row += StepRunner::kRows) {
+    const int64_t count = std::min(StepRunner::kRows, rows - row);
+    ASSIGN_OR_RETURN(const float* result, runner.Run(steps, src + row * in, count));
+    std::copy_n(result, count * out, dst + row * out);
+  }
+  return absl::OkStatus();
 }
 
 // The rows of the position table that the tokens of a sequence are given, from `token` on.
@@ -43,12 +62,14 @@ class PositionRows {
 }  // namespace
 
 int64_t Embedder::ScratchBytes(const EncoderSpec& spec, const EncoderWeights& weights) {
-  return static_cast<int64_t>(InputBytes(spec) + weights.scratchpad_bytes());
+  return static_cast<int64_t>(InputBytes(spec) + EmbeddedBytes(spec) + weights.scratchpad_bytes());
 }
 
 absl::StatusOr<Embedder> Embedder::Create(const EncoderSpec& spec, const EncoderWeights& weights) {
   Embedder embedder(spec, weights);
   ASSIGN_OR_RETURN(embedder.input_, Buffer::AllocateZeroed(InputBytes(spec), "input vectors"));
+  ASSIGN_OR_RETURN(embedder.embedded_,
+                   Buffer::AllocateZeroed(EmbeddedBytes(spec), "embedded rows"));
   ASSIGN_OR_RETURN(embedder.scratchpad_,
                    Buffer::Allocate(weights.scratchpad_bytes(), "scratchpad"));
   return embedder;
@@ -56,9 +77,11 @@ absl::StatusOr<Embedder> Embedder::Create(const EncoderSpec& spec, const Encoder
 
 absl::Status Embedder::Run(const BatchLayout& layout, const Tile& tile, StepRunner& steps,
                            float* rows) {
-  const bool has_steps = !weights_->input_steps.empty();
-  const int64_t in = spec_->input_size(), out = spec_->embedding_size();
-  float* const input = has_steps ? input_.floats().data() : rows;
+  const std::vector<StepWeights>& before = weights_->input_steps;
+  const std::vector<StepWeights>& behind = weights_->embedding_steps;
+  const int64_t in = spec_->input_size(), width = spec_->table_width();
+  float* const embedded = behind.empty() ? rows : embedded_.floats().data();
+  float* const input = before.empty() ? embedded : input_.floats().data();
   const auto sequence_of = [&](const Segment& segment) -> const Sequence& {
     const BatchItem& item = *layout.SequenceOf(segment).item;
     return item.request->sequences[item.sequence];
@@ -66,17 +89,18 @@ absl::Status Embedder::Run(const BatchLayout& layout, const Tile& tile, StepRunn
   for (const Segment& segment : layout.SegmentsOf(tile)) {
     WriteInput(sequence_of(segment), segment, input + segment.row * in);
   }
-  for (int64_t row = 0; has_steps && row < tile.rows; row += StepRunner::kRows) {
-    const int64_t count = std::min(StepRunner::kRows, tile.rows - row);
-    ASSIGN_OR_RETURN(const float* result,
-                     steps.Run(weights_->input_steps, input + row * in, count));
-    std::copy_n(result, count * out, rows + row * out);
+  if (!before.empty()) {
+    RETURN_IF_ERROR(RunSteps(before, input, in, tile.rows, steps, embedded, width));
   }
   for (const Segment& segment : layout.SegmentsOf(tile)) {
-    AddPositionsAndTypes(sequence_of(segment), segment, rows + segment.row * out);
+    AddPositionsAndTypes(sequence_of(segment), segment, embedded + segment.row * width);
   }
-  if (!weights_->embedding_norm.has_value()) return absl::OkStatus();
-  return weights_->embedding_norm->Run(rows, tile.rows, rows, scratchpad_.bytes());
+  if (weights_->embedding_norm.has_value()) {
+    RETURN_IF_ERROR(
+        weights_->embedding_norm->Run(embedded, tile.rows, embedded, scratchpad_.bytes()));
+  }
+  if (behind.empty()) return absl::OkStatus();
+  return RunSteps(behind, embedded, width, tile.rows, steps, rows, spec_->embedding_size());
 }
 
 void Embedder::WriteInput(const Sequence& sequence, const Segment& segment, float* rows) const {
@@ -98,7 +122,7 @@ void Embedder::WriteInput(const Sequence& sequence, const Segment& segment, floa
 
 void Embedder::AddPositionsAndTypes(const Sequence& sequence, const Segment& segment,
                                     float* rows) const {
-  const int64_t width = spec_->embedding_size();
+  const int64_t width = spec_->table_width();
   auto add = [width](const float* vector, float* row) {
     for (int64_t i = 0; i < width; ++i) row[i] += vector[i];
   };

@@ -1,5 +1,5 @@
-// embedder.h — the rows that enter the first block: words or vectors, input steps, positions, types
-// and the embedding norm.
+// embedder.h — the rows that enter the first block: words or vectors, input steps, positions,
+// types, the embedding norm and embedding steps.
 #pragma once
 
 #include <cstdint>
@@ -32,7 +32,8 @@ class Embedder {
 
   const EncoderSpec* spec_;
   const EncoderWeights* weights_;
-  Buffer input_;  // [rows of a tile, input_size]: in front of input_steps
+  Buffer input_;     // [rows of a tile, input_size]: in front of input_steps
+  Buffer embedded_;  // [rows of a tile, table_width]: in front of embedding_steps
   Buffer scratchpad_;
 };
 

@@ -88,7 +88,7 @@ class SequenceCheck {
   // inputs_embeds [S, width], every value finite. Nothing is multiplied that the caller chose: the
   // bytes are divided by the width that the model has.
   int64_t CheckVectors(const InputTensor& input) {
-    const int64_t width = spec_.input == InputKind::kVectors ? spec_.input_dim : spec_.hidden_size;
+    const int64_t width = spec_.input_size();
     if (input.dtype == DataType::kFp64) {
       Add("UNSUPPORTED_VALUE", "inputs_embeds.dtype",
           [] { return "expected FP32, BF16 or FP16, got FP64"; });

@@ -168,7 +168,7 @@ class Loader {
     if (spec_.positions == PositionKind::kNone) return Buffer();
     // Vaswani et al. 2017, 3.5, in single precision as PyTorch code computes it: at position 5000
     // the rounding of the angle is 10⁻⁴, and trained models have it built in.
-    const auto width = static_cast<size_t>(spec_.embedding_size());
+    const auto width = static_cast<size_t>(spec_.table_width());
     ASSIGN_OR_RETURN(Buffer table, Buffer::Allocate(static_cast<size_t>(spec_.position_rows()) *
                                                         width * sizeof(float),
                                                     "sinusoidal positions"));
@@ -197,11 +197,13 @@ class Loader {
     }
     ASSIGN_OR_RETURN(weights.input_steps, ReadSteps(spec_.input_steps, spec_.input_size()));
     if (!spec_.embedding_norm.weight.empty()) {
-      ASSIGN_OR_RETURN(weights.embedding_norm,
-                       ReadNorm(spec_.embedding_norm, spec_.embedding_size()));
+      ASSIGN_OR_RETURN(weights.embedding_norm, ReadNorm(spec_.embedding_norm, spec_.table_width()));
     }
-    for (int64_t layer = 0; layer < spec_.num_layers; ++layer) {
-      ASSIGN_OR_RETURN(weights.blocks.emplace_back(), ReadBlock(layer));
+    ASSIGN_OR_RETURN(weights.embedding_steps,
+                     ReadSteps(spec_.embedding_steps, spec_.table_width()));
+    // Where groups share tensors, every block has the same width, and a group its first block's.
+    for (int64_t group = 0; group < spec_.num_groups(); ++group) {
+      ASSIGN_OR_RETURN(weights.blocks.emplace_back(), ReadBlock(group));
     }
     ASSIGN_OR_RETURN(weights.attention, BuildAttention());
     if (!spec_.final_norm.weight.empty()) {
@@ -250,7 +252,7 @@ void EncoderWeights::ForEachOperation(
   auto visit_linear = [&](const std::optional<ops::Linear>& op) {
     if (op.has_value()) linear(*op);
   };
-  for (const auto* steps : {&input_steps, &logits, &pooler}) {
+  for (const auto* steps : {&input_steps, &embedding_steps, &logits, &pooler}) {
     for (const StepWeights& step : *steps) {
       visit_linear(step.linear);
       visit_norm(step.norm);

@@ -37,13 +37,14 @@ struct BlockWeights {
 
 struct EncoderWeights {
   ops::RowBuckets buckets;
-  Buffer words;      // [vocab, hidden]
-  Buffer positions;  // [position_rows, hidden]
-  Buffer types;      // [type_vocab, hidden]
+  Buffer words;      // [vocab, input_size]
+  Buffer positions;  // [position_rows, table_width]
+  Buffer types;      // [type_vocab, table_width]
   std::vector<StepWeights> input_steps;
   std::optional<ops::LayerNorm> embedding_norm;
-  std::vector<BlockWeights> blocks;
-  ops::Attention attention;  // the same kernels serve every block
+  std::vector<StepWeights> embedding_steps;
+  std::vector<BlockWeights> blocks;  // by EncoderSpec::group_of(layer)
+  ops::Attention attention;          // the same kernels serve every block
   std::optional<ops::LayerNorm> final_norm;
   std::vector<StepWeights> logits;
   std::vector<StepWeights> pooler;

@@ -25,6 +25,9 @@ constexpr std::pair<std::string_view, absl::StatusOr<EncoderSpec> (*)(const json
     {"roberta", RobertaSpec},
     {"xlm-roberta", RobertaSpec},
     {"camembert", RobertaSpec},
+    {"distilbert", DistilBertSpec},
+    {"electra", ElectraSpec},
+    {"albert", AlbertSpec},
     {"custom", SpecFromJson},
 };
 

@@ -25,5 +25,8 @@ absl::StatusOr<EncoderSpec> TokenEncoderSpec(const nlohmann::json& config);
 absl::StatusOr<EncoderSpec> TorchTransformerEncoderSpec(const nlohmann::json& config);
 absl::StatusOr<EncoderSpec> BertSpec(const nlohmann::json& config);
 absl::StatusOr<EncoderSpec> RobertaSpec(const nlohmann::json& config);
+absl::StatusOr<EncoderSpec> DistilBertSpec(const nlohmann::json& config);
+absl::StatusOr<EncoderSpec> ElectraSpec(const nlohmann::json& config);
+absl::StatusOr<EncoderSpec> AlbertSpec(const nlohmann::json& config);
 
 }  // namespace encoderd

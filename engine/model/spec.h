@@ -33,7 +33,7 @@ enum class InputKind {
 
 enum class PositionKind {
   kNone,
-  kLearned,     // a table [position_rows, hidden]
+  kLearned,     // a table [position_rows, table_width]
   kSinusoidal,  // interleaved sine and cosine, base 10000 (Vaswani et al. 2017, 3.5)
 };
 
@@ -50,7 +50,7 @@ enum class QkvLayout {
 
 enum class Pooling { kCls, kMean, kMax, kPooler };
 
-// Tensor names in the checkpoint; "{layer}" stands for the block's index. An empty bias name: no
+// Tensor names in the checkpoint; "{layer}" stands for the index of the block, or of its group. An empty bias name: no
 // bias.
 struct TensorNames {
   std::string weight;
@@ -92,7 +92,7 @@ struct EncoderSpec {
   std::string family;  // model_type, for people; the forward pass never reads it
 
   // Input: the word table or vectors, then input_steps, then + positions, + types, then the
-  // embedding norm.
+  // embedding norm, then embedding_steps.
   InputKind input = InputKind::kTokenIds;
   int64_t vocab_size = 0;  // ids 0 … vocab_size-1; a larger table's further rows are unreachable
   int64_t type_vocab_size = 0;  // 0: the model has no token types
@@ -103,12 +103,17 @@ struct EncoderSpec {
   // count on from the row behind it, and so do input vectors. -1: there is none, and positions
   // count from 0.
   int64_t position_padding_id = -1;
+  int64_t word_width = 0;  // of the word table's rows; 0: hidden_size
   std::vector<Step> input_steps;
+  std::vector<Step> embedding_steps;
   TensorNames word_embedding, position_embedding, type_embedding;  // only .weight
   TensorNames embedding_norm;                                      // .weight empty: none
 
   // Blocks.
   int64_t num_layers = 0;
+  // Equally many blocks in a row form a group and share all tensors, whose "{layer}" then stands
+  // for the group's index. 0: each block has tensors of its own.
+  int64_t layer_groups = 0;
   int64_t hidden_size = 0;
   int64_t num_heads = 0;
   int64_t ffn_size = 0;  // 0: blocks without FFN
@@ -145,9 +150,17 @@ struct EncoderSpec {
   int64_t position_rows() const { return max_positions + position_padding_id + 1; }
   int64_t head_dim() const { return hidden_size / num_heads; }
   // Width of what enters input_steps: of the word table's rows, or of the caller's vectors.
-  int64_t input_size() const { return input == InputKind::kTokenIds ? hidden_size : input_dim; }
+  int64_t input_size() const {
+    if (input == InputKind::kVectors) return input_dim;
+    return word_width > 0 ? word_width : hidden_size;
+  }
+  // Width of the position and type tables and of the embedding norm.
+  int64_t table_width() const { return WidthAfter(input_steps, input_size()); }
   // Width of what enters block 0.
-  int64_t embedding_size() const { return WidthAfter(input_steps, input_size()); }
+  int64_t embedding_size() const { return WidthAfter(embedding_steps, table_width()); }
+  // Sets of block tensors, and the one that a block uses.
+  int64_t num_groups() const { return layer_groups > 0 ? layer_groups : num_layers; }
+  int64_t group_of(int64_t layer) const { return layer / (num_layers / num_groups()); }
   // Of hidden_states.
   int64_t widest_hidden() const { return std::max(embedding_size(), hidden_size); }
   // Width of hidden_states[layer], layer 0 … num_layers.

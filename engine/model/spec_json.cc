@@ -53,13 +53,16 @@ void VisitSpec(Spec& spec, Visitor& visit) {
   visit.Choice("positions", spec.positions, kPositionKinds, kRequired);
   visit.Size("max_positions", spec.max_positions, kOptional);
   visit.Size("position_padding_id", spec.position_padding_id, kOptional, /*least=*/-1);
+  visit.Size("word_width", spec.word_width, kOptional);
   visit.Steps("input_steps", spec.input_steps);
+  visit.Steps("embedding_steps", spec.embedding_steps);
   visit.Names("word_embedding", spec.word_embedding);
   visit.Names("position_embedding", spec.position_embedding);
   visit.Names("type_embedding", spec.type_embedding);
   visit.Names("embedding_norm", spec.embedding_norm);
 
   visit.Size("num_layers", spec.num_layers, kRequired);
+  visit.Size("layer_groups", spec.layer_groups, kOptional);
   visit.Size("hidden_size", spec.hidden_size, kRequired);
   visit.Size("num_heads", spec.num_heads, kRequired);
   visit.Size("ffn_size", spec.ffn_size, kRequired);

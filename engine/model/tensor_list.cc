@@ -14,7 +14,7 @@ class TensorList {
  public:
   explicit TensorList(const EncoderSpec& spec) : spec_(spec) {
     AddInput();
-    for (layer_ = 0; layer_ < spec.num_layers; ++layer_) AddBlock();
+    for (layer_ = 0; layer_ < spec.num_groups(); ++layer_) AddBlock();
     layer_ = -1;
     part_ = spec.final_norm_optional ? Part::kFinalNorm : Part::kRequired;
     AddNorm(spec.final_norm, spec.hidden_size);
@@ -28,14 +28,15 @@ class TensorList {
 
  private:
   void AddInput() {
-    const int64_t width = spec_.embedding_size();
-    Add(spec_.word_embedding.weight, {spec_.vocab_size, spec_.hidden_size});
+    const int64_t width = spec_.table_width();
+    Add(spec_.word_embedding.weight, {spec_.vocab_size, spec_.input_size()});
     // Ids end at vocab_size, so a table that was padded to a round number loses nothing.
     if (!list_.empty()) list_.back().more_rows = true;
     AddSteps(spec_.input_steps, spec_.input_size());
     Add(spec_.position_embedding.weight, {spec_.position_rows(), width});
     Add(spec_.type_embedding.weight, {spec_.type_vocab_size, width});
     AddNorm(spec_.embedding_norm, width);
+    AddSteps(spec_.embedding_steps, width);
   }
 
   void AddBlock() {

@@ -10,7 +10,7 @@
 
 namespace encoderd {
 
-// `pattern` with the block's index in place of "{layer}".
+// `pattern` with the block's index, or its group's, in place of "{layer}".
 std::string LayerName(std::string_view pattern, int64_t layer);
 
 struct ExpectedTensor {
@@ -20,7 +20,7 @@ struct ExpectedTensor {
   std::vector<int64_t> shape;  // [out, in] of a linear layer, as PyTorch stores it
   bool more_rows = false;      // the file's tensor may have more rows than shape[0]
   Part part = Part::kRequired;
-  int64_t layer = -1;  // the block's index; -1 outside the blocks
+  int64_t layer = -1;  // the index in the name; -1 outside the blocks
 };
 
 // Every tensor of the spec, in the order in which the encoder uses them; parts that the spec calls

@@ -63,7 +63,12 @@ class Validator {
     CheckSize("max_positions", spec_.max_positions, 0);
     CheckSize("position_padding_id", spec_.position_padding_id, -1,
               std::max<int64_t>(spec_.vocab_size, 0) - 1);
+    CheckSize("word_width", spec_.word_width, 0, ids ? kMaxSize : 0);
     CheckSize("num_layers", spec_.num_layers, 1, kMaxLayers);
+    Require(spec_.layer_groups == 0 ||
+                (spec_.layer_groups > 0 && spec_.num_layers % spec_.layer_groups == 0),
+            "layer_groups is ", spec_.layer_groups,
+            "; expected 0 or a divisor of num_layers, which is ", spec_.num_layers);
     CheckSize("hidden_size", spec_.hidden_size, 1);
     CheckSize("num_heads", spec_.num_heads, 1);
     CheckSize("ffn_size", spec_.ffn_size, 0);
@@ -88,10 +93,10 @@ class Validator {
     Require(spec_.positions == PositionKind::kNone || spec_.max_positions > 0,
             "max_positions is 0; expected the number of positions there are");
     CheckSteps("input_steps", spec_.input_steps, spec_.input_size());
-    if (ids && !spec_.input_steps.empty()) {
-      Require(spec_.input_steps.back().out == spec_.hidden_size, "input_steps end with width ",
-              spec_.input_steps.back().out, "; expected hidden_size, which is ", spec_.hidden_size);
-    }
+    CheckSteps("embedding_steps", spec_.embedding_steps, spec_.table_width());
+    Require(!ids || spec_.embedding_size() == spec_.hidden_size,
+            "word_width, input_steps and embedding_steps end with width ", spec_.embedding_size(),
+            "; expected hidden_size, which is ", spec_.hidden_size);
   }
 
   void CheckBlocks() {
@@ -100,6 +105,9 @@ class Validator {
             spec_.embedding_size(), "; expected hidden_size, which is ", spec_.hidden_size);
     Require(spec_.qkv != QkvLayout::kSharedByHeads || same_width,
             "qkv is \"shared_by_heads\", but the input's width is ", spec_.embedding_size(),
+            "; expected hidden_size, which is ", spec_.hidden_size);
+    Require(spec_.layer_groups == 0 || same_width, "layer_groups is ", spec_.layer_groups,
+            ", but the input's width is ", spec_.embedding_size(),
             "; expected hidden_size, which is ", spec_.hidden_size);
     Require(spec_.residual || (spec_.norm == NormPlacement::kNone && spec_.ffn_size == 0),
             "residual is false; expected norm \"none\" and ffn_size 0 with it");
@@ -142,9 +150,9 @@ class Validator {
                                      {"norm2", &spec_.norm2}}) {
       for (const std::string* name : {&names->weight, &names->bias}) {
         CheckLength(key, *name);
-        Require(name->empty() || spec_.num_layers == 1 || absl::StrContains(*name, "{layer}"), key,
-                " names \"", *name, "\" in all ", spec_.num_layers,
-                " layers; expected \"{layer}\" in it");
+        Require(name->empty() || spec_.num_groups() == 1 || absl::StrContains(*name, "{layer}"),
+                key, " names \"", *name, "\" in all ", spec_.num_groups(),
+                spec_.layer_groups > 0 ? " groups" : " layers", "; expected \"{layer}\" in it");
       }
     }
     for (const auto& [key, names] : {std::pair{"word_embedding", &spec_.word_embedding},

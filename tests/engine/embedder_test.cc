@@ -37,7 +37,7 @@ class RowReader {
       std::vector<float> values(static_cast<size_t>(elements), 0.0f);
       if (tensor.name == spec.position_embedding.weight) {
         for (int64_t row = 0; row < positions; ++row) {
-          values[static_cast<size_t>(row * spec.hidden_size)] = static_cast<float>(row);
+          values[static_cast<size_t>(row * spec.table_width())] = static_cast<float>(row);
         }
       }
       tensors.push_back(FloatTensor(tensor.name, tensor.shape, values));
@@ -132,6 +132,19 @@ TEST(PositionRowsTest, GoOnFromPieceToPieceOfALongSequence) {
   int64_t last = 1;
   for (const int32_t id : ids) expected.push_back(id == 1 ? 1 : ++last);
   EXPECT_THAT(roberta.RowsOf(ids), ElementsAreArray(expected));
+}
+
+// Input vectors replace the words, so they are as wide as these.
+TEST(InputVectorsTest, HaveTheWidthOfTheWordTable) {
+  const RowReader electra(TinyElectra(), 12);
+  const std::vector<float> zeros(12, 0.0f);
+  const std::vector<int64_t> narrow = {3, 4}, wide = {2, 6};
+  const auto vectors = [&](const std::vector<int64_t>& shape) {
+    return InputTensor{.shape = shape, .data = std::as_bytes(std::span(zeros))};
+  };
+  EXPECT_EQ(electra.FaultOf({.inputs_embeds = vectors(narrow)}), "");
+  EXPECT_THAT(electra.FaultOf({.inputs_embeds = vectors(wide)}),
+              HasSubstr("expected [S, 4], got [2, 6]"));
 }
 
 // BERT's positions are the columns of what was sent, padding on the left included.

@@ -38,7 +38,7 @@ class Runner {
  private:
   Floats Tensor(const std::string& pattern, int64_t layer) const {
     if (pattern.empty()) return {};
-    auto buffer = checkpoint_.Read(LayerName(pattern, layer));
+    auto buffer = checkpoint_.Read(LayerName(pattern, spec_.group_of(layer)));
     CHECK(buffer.ok()) << buffer.status();
     return {buffer->floats().begin(), buffer->floats().end()};
   }
@@ -82,12 +82,12 @@ class Runner {
     } else {
       const Floats words = Tensor(spec_.word_embedding.weight, 0);
       for (const int32_t id : sequence_.input_ids) {
-        x.insert(x.end(), words.begin() + id * spec_.hidden_size,
-                 words.begin() + (id + 1) * spec_.hidden_size);
+        x.insert(x.end(), words.begin() + id * spec_.input_size(),
+                 words.begin() + (id + 1) * spec_.input_size());
       }
     }
     x = Steps(x, spec_.input_steps, spec_.input_size());
-    const int64_t width = spec_.embedding_size();
+    const int64_t width = spec_.table_width();
     const Floats types = Tensor(spec_.type_embedding.weight, 0);
     const Floats positions = Tensor(spec_.position_embedding.weight, 0);
     const std::vector<int64_t> rows = PositionRows();
@@ -107,7 +107,8 @@ class Runner {
         }
       }
     }
-    return spec_.embedding_norm.weight.empty() ? x : Norm(x, spec_.embedding_norm, 0);
+    if (!spec_.embedding_norm.weight.empty()) x = Norm(x, spec_.embedding_norm, 0);
+    return Steps(x, spec_.embedding_steps, width);
   }
 
   // The row of the position table that each token is given.

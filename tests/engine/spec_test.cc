@@ -29,7 +29,7 @@ class SpecMaker {
     spec.family = "custom";
     spec.num_heads = Pick({1, 2, 3});
     spec.hidden_size = spec.num_heads * Pick({1, 3, 8, 17});
-    spec.num_layers = Pick({1, 2, 3});
+    spec.num_layers = Pick({1, 2, 3, 4});
     spec.score_scale = 1 / std::sqrt(static_cast<double>(spec.head_dim()));
     spec.norm_eps = 1e-5;
     spec.activation = PickOf({Activation::kRelu, Activation::kGelu, Activation::kGeluTanh,
@@ -82,6 +82,7 @@ class SpecMaker {
     if (spec.input == InputKind::kTokenIds) {
       spec.vocab_size = 30;
       spec.word_embedding = {"words", ""};
+      if (Chance(2)) spec.word_width = 10;
     } else {
       spec.input_dim = Chance(2) ? spec.hidden_size : 9;
     }
@@ -95,6 +96,10 @@ class SpecMaker {
     }
     spec.positions =
         PickOf({PositionKind::kNone, PositionKind::kLearned, PositionKind::kSinusoidal});
+    if (spec.table_width() != spec.hidden_size && spec.word_width > 0) {
+      spec.embedding_steps = {Linear("out.0", 12), Norm("out.1", 12),
+                              Linear("out.2", spec.hidden_size)};
+    }
     if (spec.positions != PositionKind::kNone) spec.max_positions = 300;
     if (spec.positions != PositionKind::kNone && spec.vocab_size > 0 && Chance(2)) {
       spec.position_padding_id = Pick({0, 1, 4});
@@ -108,6 +113,9 @@ class SpecMaker {
   }
 
   void MakeBlocks(EncoderSpec& spec) {
+    if (spec.embedding_size() == spec.hidden_size && Chance(3)) {
+      spec.layer_groups = spec.num_layers == 4 ? 2 : 1;
+    }
     if (spec.qkv == QkvLayout::kSeparate || spec.qkv == QkvLayout::kSharedByHeads) {
       spec.query = Names("b.{layer}.q");
       spec.key = Names("b.{layer}.k");

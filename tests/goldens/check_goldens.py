@@ -20,6 +20,8 @@ from safetensors.torch import load_file
 from torch import nn
 from transformers import PreTrainedModel
 from transformers.activations import ACT2FN
+from transformers.models.albert.modeling_albert import AlbertLayer
+from transformers.models.distilbert.modeling_distilbert import FFN as DistilBertFFN
 
 import make_goldens
 import models
@@ -71,6 +73,8 @@ def wrong_activation(golden, module):
     for part in module.modules():
         if isinstance(part, nn.TransformerEncoderLayer):
             part.activation = wrong
+        elif isinstance(part, (DistilBertFFN, AlbertLayer)):
+            part.activation = _Function(wrong)
         elif hasattr(part, "intermediate_act_fn"):
             part.intermediate_act_fn = _Function(wrong)
         elif hasattr(part, "feed_forward"):

@@ -65,17 +65,21 @@ def _shaped(name, noise):
     return noise * _gain(name) / noise.shape[1] ** 0.5
 
 
-_ATTENTION_OUT = r"o_proj|fc_out|self_attn\.fc\.|out_proj|attention\.output\.dense"
+_ATTENTION_OUT = (
+    r"o_proj|fc_out|self_attn\.fc\.|out_proj|attention\.output\.dense|out_lin|attention\.dense"
+)
 
 
 def _gain(name):
     if re.search(_ATTENTION_OUT, name) or name.startswith("output_net.0"):
         return 0.1
-    if re.search(r"qkv_proj|in_proj|query|queries|key", name):
+    if re.search(r"qkv_proj|in_proj|query|queries|key|[qk]_lin", name):
         return 3.0
-    if re.search(r"linear_net\.0|feed_forward\.0|linear1|intermediate", name):
+    if re.search(r"linear_net\.0|feed_forward\.0|linear1|intermediate|lin1|\.ffn\.weight", name):
         return 5.0
-    if re.search(r"linear_net\.3|feed_forward\.2|linear2|layer\.\d+\.output\.dense", name):
+    if re.search(
+        r"linear_net\.3|feed_forward\.2|linear2|layer\.\d+\.output\.dense|lin2|ffn_output", name
+    ):
         return 0.4
     return 1.0
 

@@ -3,8 +3,14 @@
 import json
 
 from transformers import (
+    AlbertConfig,
+    AlbertModel,
     CamembertConfig,
     CamembertModel,
+    DistilBertConfig,
+    DistilBertModel,
+    ElectraConfig,
+    ElectraModel,
     RobertaConfig,
     RobertaModel,
     XLMRobertaConfig,
@@ -59,6 +65,17 @@ def under_a_prefix(golden, prefix, architecture):
     return golden
 
 
+def distilbert_config(sizes, **others):
+    """Its own names for the same sizes."""
+    names = {
+        "hidden_size": "dim",
+        "num_hidden_layers": "n_layers",
+        "num_attention_heads": "n_heads",
+        "intermediate_size": "hidden_dim",
+    }
+    return DistilBertConfig(**{names.get(key, key): size for key, size in sizes.items()}, **others)
+
+
 def all_goldens():
     one_type = {"type_vocab_size": 1}
     large_eps = {"layer_norm_eps": 1e-5}
@@ -68,6 +85,28 @@ def all_goldens():
         ("xlm_roberta", 103, XLMRobertaModel, XLMRobertaConfig(**NARROW, **one_type)),
         ("xlm_roberta_types", 104, XLMRobertaModel, XLMRobertaConfig(**NARROW, **large_eps)),
         ("camembert", 105, CamembertModel, CamembertConfig(**NARROW, **one_type, **large_eps)),
+        ("distilbert", 111, DistilBertModel, distilbert_config(SIZES)),
+        ("distilbert_relu", 112, DistilBertModel, distilbert_config(NARROW, activation="relu")),
+        ("electra", 121, ElectraModel, ElectraConfig(**NARROW, embedding_size=10)),
+        (
+            "electra_one_width",
+            122,
+            ElectraModel,
+            ElectraConfig(**NARROW, **large_eps, embedding_size=16),
+        ),
+        ("albert", 131, AlbertModel, AlbertConfig(**SIZES, embedding_size=10)),
+        (
+            "albert_groups",
+            132,
+            AlbertModel,
+            AlbertConfig(
+                **(NARROW | {"num_hidden_layers": 4}),
+                **large_eps,
+                embedding_size=16,
+                num_hidden_groups=2,
+                hidden_act="gelu",
+            ),
+        ),
     ):
         yield golden_of(name, seed, model(config))
     config = CamembertConfig(**NARROW, **one_type)

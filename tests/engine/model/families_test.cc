@@ -367,7 +367,8 @@ TEST(RobertaTest, TakesSequencesAsLongAsTheRowsBehindThePadding) {
 }
 
 TEST(RobertaTest, RefusesPaddingThatIsNoToken) {
-  ExpectRefused(With(TinyRoberta(), {{"pad_token_id", nullptr}}), HasSubstr("pad_token_id is null"));
+  ExpectRefused(With(TinyRoberta(), {{"pad_token_id", nullptr}}),
+                HasSubstr("pad_token_id is null"));
   ExpectRefused(With(TinyRoberta(), {{"pad_token_id", -1}}), HasSubstr("pad_token_id is -1"));
   ExpectRefused(With(TinyRoberta(), {{"pad_token_id", 11}, {"max_position_embeddings", 20}}),
                 HasSubstr("position_padding_id is 11; expected -1 to 10"));
@@ -379,6 +380,113 @@ TEST(RobertaTest, RefusesTheSwitchesThatBertRefuses) {
                                      {"hidden_act", "mish"}}),
                 AllOf(HasSubstr("3 faults"), HasSubstr("relative_key"), HasSubstr("is_decoder"),
                       HasSubstr("mish")));
+}
+
+// ---- distilbert ---------------------------------------------------------------------------------
+
+TEST(DistilBertTest, HasTheDefaultsOfTheLibrary) {
+  const EncoderSpec spec = SpecOf({{"model_type", "distilbert"}});
+  EXPECT_EQ(spec.vocab_size, 30522);
+  EXPECT_EQ(spec.type_vocab_size, 0);
+  EXPECT_EQ(spec.max_positions, 512);
+  EXPECT_EQ(spec.position_padding_id, -1);
+  EXPECT_EQ(spec.num_layers, 6);
+  EXPECT_EQ(spec.hidden_size, 768);
+  EXPECT_EQ(spec.num_heads, 12);
+  EXPECT_EQ(spec.ffn_size, 3072);
+  EXPECT_EQ(spec.norm_eps, 1e-12);
+  EXPECT_EQ(spec.score_scale, 0.125);
+  EXPECT_EQ(spec.activation, Activation::kGelu);
+  EXPECT_EQ(spec.positions, PositionKind::kLearned);
+  EXPECT_EQ(spec.norm, NormPlacement::kPost);
+  EXPECT_TRUE(spec.pooler.empty());
+}
+
+TEST(DistilBertTest, TakesItsTableFromTheFileHoweverItBegan) {
+  const EncoderSpec spec = SpecOf(With(TinyDistilBert(), {{"sinusoidal_pos_embds", true}}));
+  EXPECT_EQ(spec, SpecOf(TinyDistilBert()));
+  EXPECT_EQ(spec.positions, PositionKind::kLearned);
+}
+
+TEST(DistilBertTest, ReadsItsKeysAndRefusesOthers) {
+  EXPECT_EQ(SpecOf(With(TinyDistilBert(), {{"activation", "relu"}})).activation, Activation::kRelu);
+  ExpectRefused(With(TinyDistilBert(), {{"activation", "mish"}}), HasSubstr("\"mish\""));
+  ExpectRefused(With(TinyDistilBert(), {{"n_heads", 4}}),
+                HasSubstr("n_heads is 4; expected a divisor of dim, which is 6"));
+  ExpectRefused(With(TinyDistilBert(), {{"is_decoder", true}}), HasSubstr("is_decoder is true"));
+  ExpectRefused(With(TinyDistilBert(), {{"layer_norm_eps", 1e-5}}), HasSubstr("layer_norm_eps"));
+}
+
+// ---- electra ------------------------------------------------------------------------------------
+
+TEST(ElectraTest, HasTheDefaultsOfTheLibrary) {
+  const EncoderSpec spec = SpecOf({{"model_type", "electra"}});
+  EXPECT_EQ(spec.vocab_size, 30522);
+  EXPECT_EQ(spec.type_vocab_size, 2);
+  EXPECT_EQ(spec.word_width, 128);
+  EXPECT_EQ(spec.max_positions, 512);
+  EXPECT_EQ(spec.num_layers, 12);
+  EXPECT_EQ(spec.hidden_size, 256);
+  EXPECT_EQ(spec.num_heads, 4);
+  EXPECT_EQ(spec.ffn_size, 1024);
+  EXPECT_EQ(spec.norm_eps, 1e-12);
+  EXPECT_EQ(spec.activation, Activation::kGelu);
+  EXPECT_TRUE(spec.pooler.empty());
+  ASSERT_EQ(spec.embedding_steps.size(), 1u);
+  EXPECT_EQ(spec.embedding_steps[0],
+            (Step{.names = {"embeddings_project.weight", "embeddings_project.bias"}, .out = 256}));
+}
+
+TEST(ElectraTest, ProjectsOnlyWhereTheWidthsDiffer) {
+  const EncoderSpec spec = SpecOf(With(TinyElectra(), {{"embedding_size", 6}}));
+  EXPECT_TRUE(spec.embedding_steps.empty());
+  EXPECT_EQ(spec.input_size(), 6);
+  ExpectRefused(With(TinyElectra(), {{"embedding_size", 0}}), HasSubstr("embedding_size is 0"));
+}
+
+// ---- albert -------------------------------------------------------------------------------------
+
+TEST(AlbertTest, HasTheDefaultsOfTheLibrary) {
+  const EncoderSpec spec = SpecOf({{"model_type", "albert"}});
+  EXPECT_EQ(spec.vocab_size, 30000);
+  EXPECT_EQ(spec.type_vocab_size, 2);
+  EXPECT_EQ(spec.word_width, 128);
+  EXPECT_EQ(spec.max_positions, 512);
+  EXPECT_EQ(spec.num_layers, 12);
+  EXPECT_EQ(spec.layer_groups, 1);
+  EXPECT_EQ(spec.hidden_size, 4096);
+  EXPECT_EQ(spec.num_heads, 64);
+  EXPECT_EQ(spec.ffn_size, 16384);
+  EXPECT_EQ(spec.norm_eps, 1e-12);
+  EXPECT_EQ(spec.activation, Activation::kGeluTanh);
+  ASSERT_EQ(spec.pooler.size(), 1u);
+  EXPECT_EQ(spec.pooler[0].names, (TensorNames{"pooler.weight", "pooler.bias"}));
+  EXPECT_TRUE(spec.pooler_optional);
+}
+
+TEST(AlbertTest, MapsAlsoWhereTheWidthsAreEqual) {
+  EXPECT_EQ(SpecOf(With(TinyAlbert(), {{"embedding_size", 6}})).embedding_steps.size(), 1u);
+}
+
+TEST(AlbertTest, RefusesGroupsThatItCannotShareAmongItsBlocks) {
+  ExpectRefused(With(TinyAlbert(), {{"num_hidden_groups", 3}}),
+                HasSubstr("num_hidden_groups is 3; expected a divisor of num_hidden_layers"));
+  ExpectRefused(With(TinyAlbert(), {{"num_hidden_groups", 0}}),
+                HasSubstr("num_hidden_groups is 0"));
+  ExpectRefused(With(TinyAlbert(), {{"inner_group_num", 2}}), HasSubstr("inner_group_num is 2"));
+}
+
+// What albert-base-v1 and v2 say beside the keys that count.
+TEST(AlbertTest, AcceptsTheKeysOfTheFirstReleaseWhenTheyAreOff) {
+  const json off = {
+      {"inner_group_num", 1},          {"down_scale_factor", 1}, {"gap_size", 0},
+      {"net_structure_type", 0},       {"num_memory_blocks", 0}, {"layers_to_keep", json::array()},
+      {"classifier_dropout_prob", 0.1}};
+  EXPECT_EQ(SpecOf(With(TinyAlbert(), off)), SpecOf(TinyAlbert()));
+  for (const char* key : {"down_scale_factor", "gap_size", "net_structure_type",
+                          "num_memory_blocks", "layers_to_keep"}) {
+    ExpectRefused(With(TinyAlbert(), {{key, 7}}), HasSubstr(std::string(key) + " is 7"));
+  }
 }
 
 }  // namespace

@@ -35,6 +35,8 @@ EncoderSpec FullSpec() {
   spec.positions = PositionKind::kSinusoidal;
   spec.max_positions = 4;
   spec.position_padding_id = 12;
+  spec.word_width = 13;
+  spec.embedding_steps = {{.names = {"ee", "ff"}, .out = 14, .activation = Activation::kRelu}};
   spec.input_steps = {{.kind = Step::Kind::kNorm,
                        .names = {"a.weight", "a.bias"},
                        .out = 5,
@@ -45,6 +47,7 @@ EncoderSpec FullSpec() {
   spec.type_embedding = {"e", ""};
   spec.embedding_norm = {"f", "g"};
   spec.num_layers = 7;
+  spec.layer_groups = 5;
   spec.hidden_size = 8;
   spec.num_heads = 2;
   spec.ffn_size = 9;

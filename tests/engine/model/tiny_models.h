@@ -30,6 +30,30 @@ inline nlohmann::json TinyRoberta() {
   return config;
 }
 
+inline nlohmann::json TinyDistilBert() {
+  return {{"model_type", "distilbert"},
+          {"vocab_size", 11},
+          {"dim", 6},
+          {"n_layers", 2},
+          {"n_heads", 3},
+          {"hidden_dim", 8},
+          {"max_position_embeddings", 5}};
+}
+
+// Tables of width 4 in front of blocks of width 6.
+inline nlohmann::json TinyElectra() {
+  nlohmann::json config = TinyBert();
+  config.update({{"model_type", "electra"}, {"embedding_size", 4}});
+  return config;
+}
+
+// 4 blocks, of which each two share their tensors.
+inline nlohmann::json TinyAlbert() {
+  nlohmann::json config = TinyElectra();
+  config.update({{"model_type", "albert"}, {"num_hidden_layers", 4}, {"num_hidden_groups", 2}});
+  return config;
+}
+
 inline nlohmann::json TinyTokenEncoder() {
   return {{"model_type", "token_encoder"},
           {"input_size", 7},
@@ -73,9 +97,9 @@ inline nlohmann::json TinyTorchEncoder() {
 }
 
 inline std::vector<nlohmann::json> TinyModels() {
-  return {TinyBert(),           TinyRoberta(),   TinyTokenEncoder(),
-          TinySharedProjection(), TinyAttention(), TinyAttentionStack(),
-          TinyTorchEncoder()};
+  return {TinyBert(),           TinyRoberta(),      TinyDistilBert(),       TinyElectra(),
+          TinyAlbert(),         TinyTokenEncoder(), TinySharedProjection(), TinyAttention(),
+          TinyAttentionStack(), TinyTorchEncoder()};
 }
 
 // Every tensor of the spec, optional parts among them, each with numbers of its own.

@@ -83,8 +83,16 @@ TEST(ValidateSpecTest, RefusesInputsThatDoNotFit) {
   ExpectFault(TinyTokenEncoder(), "position_padding_id is 1; expected -1 in a model without",
               [](Spec& s) { s.position_padding_id = 1; });
   ExpectFault(TinyBert(), "type_embedding.weight is", [](Spec& s) { s.type_vocab_size = 0; });
-  ExpectFault(TinyBert(), "input_steps end with width 7",
-              [](Spec& s) { s.input_steps = {{.names = {"w", ""}, .out = 7}}; });
+  for (auto steps : {&Spec::input_steps, &Spec::embedding_steps}) {
+    ExpectFault(TinyBert(), "input_steps and embedding_steps end with width 7",
+                [steps](Spec& s) { s.*steps = {{.names = {"w", ""}, .out = 7}}; });
+  }
+  ExpectFault(TinyBert(), "word_width, input_steps and embedding_steps end with width 4",
+              [](Spec& s) { s.word_width = 4; });
+  ExpectFault(TinyElectra(), "embedding_steps[0].out is 0",
+              [](Spec& s) { s.embedding_steps[0].out = 0; });
+  ExpectFault(TinyAttentionStack(), "word_width is 5; expected 0 to 0",
+              [](Spec& s) { s.word_width = 5; });
 }
 
 TEST(ValidateSpecTest, RefusesBlocksThatCannotBeChained) {
@@ -92,6 +100,11 @@ TEST(ValidateSpecTest, RefusesBlocksThatCannotBeChained) {
               [](Spec& s) { s.input_dim = 5; });
   ExpectFault(TinySharedProjection(), "\"shared_by_heads\", but the input's width is 5",
               [](Spec& s) { s.input_dim = 5; });
+  ExpectFault(TinyAttention(), "layer_groups is 1, but the input's width is 5",
+              [](Spec& s) { s.layer_groups = 1; });
+  ExpectFault(TinyAlbert(), "layer_groups is 3; expected 0 or a divisor of num_layers, which is 4",
+              [](Spec& s) { s.layer_groups = 3; });
+  ExpectFault(TinyAlbert(), "layer_groups is -1", [](Spec& s) { s.layer_groups = -1; });
   ExpectFault(TinyBert(), "residual is false", [](Spec& s) { s.residual = false; });
   ExpectFault(TinyBert(), "norm1.weight is", [](Spec& s) { s.norm = NormPlacement::kNone; });
   ExpectFault(TinyBert(), "norm2.weight is missing", [](Spec& s) { s.norm2 = {}; });
@@ -109,6 +122,8 @@ TEST(ValidateSpecTest, RefusesBlocksThatCannotBeChained) {
 
 TEST(ValidateSpecTest, RefusesNamesThatDoNotTellBlocksApart) {
   ExpectFault(TinyBert(), "query names \"q\" in all 2 layers",
+              [](Spec& s) { s.query.weight = "q"; });
+  ExpectFault(TinyAlbert(), "query names \"q\" in all 2 groups",
               [](Spec& s) { s.query.weight = "q"; });
   ExpectFault(TinyBert(), "norm2 names \"b\" in all 2 layers", [](Spec& s) { s.norm2.bias = "b"; });
   ExpectFault(TinyBert(), "outside the blocks",

@@ -1,0 +1,69 @@
+// model_type "distilbert": DistilBertModel as Hugging Face saves it, with the defaults of
+// DistilBertConfig.
+#include <cmath>
+#include <string>
+#include <string_view>
+
+#include "engine/model/config_reader.h"
+#include "engine/model/families.h"
+#include "engine/model/transformers_keys.h"
+#include "engine/status_macros.h"
+
+namespace encoderd {
+namespace {
+
+// Dropout, and how a position table that was never trained begins: files carry the table.
+constexpr std::string_view kHarmlessKeys[] = {"dropout",      "attention_dropout",
+                                              "qa_dropout",   "seq_classif_dropout",
+                                              "tie_weights_", "sinusoidal_pos_embds"};
+
+void NameTensors(EncoderSpec& spec) {
+  const auto both = [](const std::string& name) {
+    return TensorNames{name + ".weight", name + ".bias"};
+  };
+  spec.word_embedding.weight = "embeddings.word_embeddings.weight";
+  spec.position_embedding.weight = "embeddings.position_embeddings.weight";
+  spec.embedding_norm = both("embeddings.LayerNorm");
+  const std::string block = "transformer.layer.{layer}.";
+  spec.query = both(block + "attention.q_lin");
+  spec.key = both(block + "attention.k_lin");
+  spec.value = both(block + "attention.v_lin");
+  spec.attention_output = both(block + "attention.out_lin");
+  spec.norm1 = both(block + "sa_layer_norm");
+  spec.ffn_in = both(block + "ffn.lin1");
+  spec.ffn_out = both(block + "ffn.lin2");
+  spec.norm2 = both(block + "output_layer_norm");
+  spec.harmless = {"embeddings.position_ids"};
+}
+
+}  // namespace
+
+absl::StatusOr<EncoderSpec> DistilBertSpec(const nlohmann::json& json) {
+  Faults faults;
+  ConfigReader config(json, "", &faults);
+  EncoderSpec spec;
+  spec.family = config.Text("model_type");
+  spec.input = InputKind::kTokenIds;
+  spec.vocab_size = config.Size("vocab_size", 30522);
+  spec.positions = PositionKind::kLearned;
+  spec.max_positions = config.Size("max_position_embeddings", 512);
+  spec.num_layers = config.Size("n_layers", 6);
+  spec.hidden_size = config.Size("dim", 768);
+  spec.num_heads = config.Size("n_heads", 12);
+  config.CheckDivides("n_heads", spec.num_heads, "dim", spec.hidden_size);
+  spec.ffn_size = config.Size("hidden_dim", 3072);
+  spec.norm_eps = 1e-12;  // the library has no key for it
+  spec.qkv = QkvLayout::kSeparate;
+  spec.score_scale = 1 / std::sqrt(static_cast<double>(spec.head_dim()));
+  spec.activation =
+      config.Choice("activation", kTransformersActivations, std::optional(Activation::kGelu));
+  NameTensors(spec);
+  RefuseTransformersSwitches(config);
+  config.Ignore(kTransformersHarmlessKeys);
+  config.Ignore(kHarmlessKeys);
+  config.Finish();
+  RETURN_IF_ERROR(faults.ToStatus("config.json"));
+  return spec;
+}
+
+}  // namespace encoderd

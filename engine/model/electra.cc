@@ -1,0 +1,35 @@
+// model_type "electra": ElectraModel as Hugging Face saves it, generator or discriminator: BERT
+// without a pooler, whose tables may be narrower than its blocks.
+#include <string_view>
+
+#include "engine/model/bert.h"
+#include "engine/model/families.h"
+#include "engine/status_macros.h"
+
+namespace encoderd {
+namespace {
+
+// Of the head for multiple choice.
+constexpr std::string_view kHarmlessKeys[] = {"summary_type", "summary_use_proj",
+                                              "summary_activation", "summary_last_dropout"};
+
+}  // namespace
+
+absl::StatusOr<EncoderSpec> ElectraSpec(const nlohmann::json& json) {
+  Faults faults;
+  ConfigReader config(json, "", &faults);
+  EncoderSpec spec = ReadBertKeys(config, {.hidden_size = 256, .num_heads = 4, .ffn_size = 1024});
+  NameBertEmbeddings(spec);
+  NameBertBlocks(spec);
+  spec.word_width = config.Size("embedding_size", 128);
+  if (spec.word_width != spec.hidden_size) {
+    spec.embedding_steps = {{.names = {"embeddings_project.weight", "embeddings_project.bias"},
+                             .out = spec.hidden_size}};
+  }
+  config.Ignore(kHarmlessKeys);
+  config.Finish();
+  RETURN_IF_ERROR(faults.ToStatus("config.json"));
+  return spec;
+}
+
+}  // namespace encoderd
