@@ -143,6 +143,7 @@ TEST_P(ParityTest, EqualsPyTorchHoweverTheModelIsSaved) {
   for (const std::string& model : golden.models) {
     const Comparison comparison = CompareModel(golden, golden.folder + "/" + model);
     EXPECT_LE(comparison.worst(), kTolerance) << model << ": " << comparison.where();
+    RecordProperty(absl::StrCat("largest_error_of_", model), absl::StrCat(comparison.worst()));
     EXPECT_EQ(comparison.compared(),
               golden.tensors.size() -
                   static_cast<size_t>(std::count_if(

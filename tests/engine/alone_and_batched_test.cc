@@ -1,0 +1,134 @@
+// Goal:   a sequence has the same bits alone and beside any others, in every family.
+// Method: the models of tests/goldens; random sequences of the lengths where paths part (1, 2, around
+//         the window of local blocks, the longest that the model takes), alone, and all in one batch
+//         in two orders.
+#include <algorithm>
+#include <memory>
+#include <random>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/engine/ask.h"
+#include "tests/engine/golden.h"
+
+namespace encoderd {
+namespace {
+
+// Longest of a family without positions of its own: more than one tile of rows.
+constexpr int64_t kLongest = 200;
+
+std::set<int64_t> LengthsFor(const EncoderSpec& spec) {
+  std::set<int64_t> lengths = {1, 2, 33};
+  const int64_t longest =
+      spec.max_positions > 0 ? std::min(spec.max_positions, kLongest) : kLongest;
+  lengths.insert(longest);
+  if (const int64_t window = 0; window > 0) {
+    for (const int64_t tokens : {window - 1, window, window + 1, 2 * window + 2}) {
+      lengths.insert(std::max<int64_t>(tokens, 1));
+    }
+  }
+  std::erase_if(lengths, [&](int64_t tokens) { return tokens > longest; });
+  return lengths;
+}
+
+// Random ids or vectors, which live as long as the object.
+class Sequences {
+ public:
+  explicit Sequences(const EncoderSpec& spec) {
+    for (const int64_t tokens : LengthsFor(spec)) {
+      sequences_.push_back(spec.input == InputKind::kTokenIds ? Ids(spec, tokens)
+                                                              : Vectors(spec, tokens));
+    }
+  }
+
+  const std::vector<Sequence>& all() const { return sequences_; }
+
+ private:
+  Sequence Ids(const EncoderSpec& spec, int64_t tokens) {
+    auto& ids = ids_.emplace_back(std::make_unique<std::vector<int32_t>>());
+    std::uniform_int_distribution<int32_t> id(0, static_cast<int32_t>(spec.vocab_size) - 1);
+    std::generate_n(std::back_inserter(*ids), tokens, [&] { return id(random_); });
+    return {.input_ids = *ids};
+  }
+
+  Sequence Vectors(const EncoderSpec& spec, int64_t tokens) {
+    auto& values = values_.emplace_back(std::make_unique<std::vector<float>>());
+    std::normal_distribution<float> value;
+    std::generate_n(std::back_inserter(*values), tokens * spec.input_dim,
+                    [&] { return value(random_); });
+    auto& shape = shapes_.emplace_back(
+        std::make_unique<std::vector<int64_t>>(std::vector<int64_t>{tokens, spec.input_dim}));
+    return {.inputs_embeds = InputTensor{.dtype = DataType::kFp32,
+                                         .shape = *shape,
+                                         .data = std::as_bytes(std::span(*values))}};
+  }
+
+  std::mt19937 random_{7};
+  std::vector<std::unique_ptr<std::vector<int32_t>>> ids_;
+  std::vector<std::unique_ptr<std::vector<float>>> values_;
+  std::vector<std::unique_ptr<std::vector<int64_t>>> shapes_;
+  std::vector<Sequence> sequences_;
+};
+
+OutputSpec Outputs(const EncoderSpec& spec) {
+  OutputSpec outputs;
+  outputs.last_hidden_state = true;
+  outputs.attentions = AttentionSpec();
+  outputs.pooled = {PoolingSpec()};
+  outputs.logits = !spec.logits.empty();
+  return outputs;
+}
+
+// The answer to one sequence, tensor by tensor.
+std::vector<std::vector<std::byte>> BytesOf(const Answer& answer) {
+  std::vector<std::vector<std::byte>> bytes;
+  const auto add = [&](const AnswerTensor& tensor) {
+    bytes.emplace_back(tensor.data.bytes().begin(), tensor.data.bytes().end());
+  };
+  add(answer.last_hidden_state);
+  add(answer.logits);
+  for (const auto& map : answer.attentions) add(map.tensor);
+  for (const auto& pooled : answer.pooled) add(pooled);
+  return bytes;
+}
+
+class AloneAndBatchedTest : public ::testing::TestWithParam<std::string> {};
+
+TEST_P(AloneAndBatchedTest, GiveTheSameBits) {
+  const auto engine = LoadEngine(ReadGolden(GetParam()).folder + "/model");
+  const auto worker = NewWorker(*engine);
+  const Sequences sequences(engine->spec());
+  const OutputSpec outputs = Outputs(engine->spec());
+  std::vector<std::vector<std::vector<std::byte>>> alone;
+  for (const Sequence& sequence : sequences.all()) {
+    alone.push_back(BytesOf(Ask(*engine, *worker, {.sequences = {sequence}, .outputs = outputs})));
+  }
+
+  std::vector<size_t> order(alone.size());
+  for (size_t i = 0; i < order.size(); ++i) order[i] = i;
+  for (int turn = 0; turn < 2; ++turn, std::ranges::reverse(order)) {
+    std::vector<std::unique_ptr<Prepared>> calls;
+    std::vector<BatchItem> items;
+    for (const size_t i : order) {
+      calls.push_back(std::make_unique<Prepared>(
+          *engine, Request{.sequences = {sequences.all()[i]}, .outputs = outputs}));
+      calls.back()->AppendItems(items);
+    }
+    ASSERT_TRUE(worker->Run(items, NeverAbandoned).ok());
+    for (size_t call = 0; call < calls.size(); ++call) {
+      ASSERT_TRUE(items[call].status.ok()) << items[call].status;
+      EXPECT_EQ(BytesOf(calls[call]->answer), alone[order[call]])
+          << sequences.all()[order[call]].tokens() << " tokens, turn " << turn;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Goldens, AloneAndBatchedTest, ::testing::ValuesIn(GoldenNames()),
+                         [](const auto& instance) { return instance.param; });
+
+}  // namespace
+}  // namespace encoderd
