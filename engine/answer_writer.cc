@@ -83,9 +83,9 @@ absl::Status AnswerWriter::WriteFinal(BatchItem& item, const HiddenRows& hidden,
   }
   for (size_t i = 0; i < plan.pooled.size(); ++i) {
     if (plan.pooled[i].layer.has_value()) continue;
-    if (plan.pooled[i].kind == Pooling::kPooler) {
-      CheckHeadInput(item, hidden, "pooler");
-      RETURN_IF_ERROR(WritePooler(item, hidden, i, steps));
+    if (plan.pooled[i].kind == Pooling::kPooler || plan.pooled[i].projected) {
+      CheckHeadInput(item, hidden, absl::StrCat("pooled[", i, "]"));
+      RETURN_IF_ERROR(WriteThroughSteps(item, hidden, i, steps));
     } else {
       WritePooledVectors(item, hidden, i);
     }
@@ -119,23 +119,36 @@ void AnswerWriter::WritePooledVectors(BatchItem& item, const HiddenRows& hidden,
   }
 }
 
-// The checkpoint's own pooler reads the first token of each range, as BertPooler does.
-absl::Status AnswerWriter::WritePooler(BatchItem& item, const HiddenRows& hidden, size_t output,
-                                       StepRunner& steps) {
-  const Plan& plan = *item.plan;
+// The checkpoint's own pooler, which reads the first token of each range as BertPooler does, or the
+// projection of pooled vectors.
+absl::Status AnswerWriter::WriteThroughSteps(BatchItem& item, const HiddenRows& hidden,
+                                             size_t output, StepRunner& steps) {
+  const PooledOutput& pooled = item.plan->pooled[output];
+  const auto width = static_cast<size_t>(hidden.width);
   const std::span<const Span> ranges = RangesOf(item);
-  float* const rows = pooled_.floats().data();
   int64_t row = FirstPooledRow(item);
   for (size_t first = 0; first < ranges.size(); first += StepRunner::kRows) {
     const size_t count = std::min<size_t>(StepRunner::kRows, ranges.size() - first);
     for (size_t i = 0; i < count; ++i) {
-      std::copy_n(hidden.Row(ranges[first + i].begin), hidden.width,
-                  rows + static_cast<int64_t>(i) * hidden.width);
+      const std::span<float> vector = pooled_.floats().subspan(i * width, width);
+      const Span& range = ranges[first + i];
+      if (pooled.projected) {
+        Pool(pooled.kind,
+             {.hidden = hidden,
+              .keys = item.request->sequences[item.sequence].mask.keys,
+              .range = range},
+             vector);
+      } else {
+        std::copy_n(hidden.Row(range.begin), width, vector.begin());
+      }
     }
-    ASSIGN_OR_RETURN(float* result, steps.Run(weights_->pooler, rows, static_cast<int64_t>(count)));
-    const int64_t out = WidthAfter(spec_->pooler, hidden.width);
+    ASSIGN_OR_RETURN(float* result,
+                     steps.Run(pooled.projected ? weights_->projection : weights_->pooler,
+                               pooled_.floats().data(), static_cast<int64_t>(count)));
+    const int64_t out =
+        WidthAfter(pooled.projected ? spec_->projection : spec_->pooler, hidden.width);
     for (size_t i = 0; i < count; ++i, result += out) {
-      if (!WritePooled({result, static_cast<size_t>(out)}, plan.pooled[output], row++, plan.dtype,
+      if (!WritePooled({result, static_cast<size_t>(out)}, pooled, row++, item.plan->dtype,
                        item.answer->pooled[output])) {
         Fail(item, absl::StrCat("pooled[", output, "]"));
       }

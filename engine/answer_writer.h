@@ -41,8 +41,8 @@ class AnswerWriter {
       : spec_(&spec), weights_(&weights) {}
 
   void WritePooledVectors(BatchItem& item, const HiddenRows& hidden, size_t output);
-  absl::Status WritePooler(BatchItem& item, const HiddenRows& hidden, size_t output,
-                           StepRunner& steps);
+  absl::Status WriteThroughSteps(BatchItem& item, const HiddenRows& hidden, size_t output,
+                                 StepRunner& steps);
   absl::Status WriteLogits(BatchItem& item, const HiddenRows& hidden, StepRunner& steps);
   std::span<const Span> RangesOf(const BatchItem& item);
 

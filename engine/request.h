@@ -57,7 +57,8 @@ struct AttentionSpec {
 };
 
 struct PoolingSpec {
-  std::optional<Pooling> kind;    // absent = the model's default
+  std::optional<Pooling> kind;    // absent = the model's default, with its projection if it has one
+                                  // and no layer is named
   std::optional<bool> normalize;  // absent = the model's default
   std::optional<int32_t> layer;   // as in hidden_states; absent = the last
   uint32_t dimensions = 0;        // 0 = all
@@ -84,7 +85,8 @@ struct PooledOutput {
   Pooling kind = Pooling::kMean;
   bool normalize = false;
   std::optional<int64_t> layer;  // 0 … num_layers; absent = last_hidden_state
-  int64_t dimensions = 0;        // 1 … hidden width of the layer
+  bool projected = false;        // through the spec's projection
+  int64_t dimensions = 0;        // 1 … width of the vector
   size_t index = 0;              // in the caller's list
 };
 

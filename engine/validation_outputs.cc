@@ -115,6 +115,10 @@ class OutputCheck {
       width = WidthAfter(spec_.pooler, width);
     }
 
+    const bool projected =
+        !asked.kind.has_value() && !layer.has_value() && !spec_.projection.empty();
+    if (projected) width = WidthAfter(spec_.projection, width);
+
     if (asked.dimensions > width) {
       faults_.Add(
           "DIMENSIONS_OUT_OF_RANGE", [&] { return field() + ".dimensions"; },
@@ -124,6 +128,7 @@ class OutputCheck {
     plan_.pooled.push_back({.kind = kind,
                             .normalize = asked.normalize.value_or(spec_.default_normalize),
                             .layer = layer,
+                            .projected = projected,
                             .dimensions = asked.dimensions == 0 ? width : asked.dimensions,
                             .index = index});
   }

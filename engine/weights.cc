@@ -211,6 +211,7 @@ class Loader {
     }
     ASSIGN_OR_RETURN(weights.logits, ReadSteps(spec_.logits, spec_.hidden_size));
     ASSIGN_OR_RETURN(weights.pooler, ReadSteps(spec_.pooler, spec_.hidden_size));
+    ASSIGN_OR_RETURN(weights.projection, ReadSteps(spec_.projection, spec_.hidden_size));
     return weights;
   }
 
@@ -252,7 +253,7 @@ void EncoderWeights::ForEachOperation(
   auto visit_linear = [&](const std::optional<ops::Linear>& op) {
     if (op.has_value()) linear(*op);
   };
-  for (const auto* steps : {&input_steps, &embedding_steps, &logits, &pooler}) {
+  for (const auto* steps : {&input_steps, &embedding_steps, &logits, &pooler, &projection}) {
     for (const StepWeights& step : *steps) {
       visit_linear(step.linear);
       visit_norm(step.norm);

@@ -48,6 +48,7 @@ struct EncoderWeights {
   std::optional<ops::LayerNorm> final_norm;
   std::vector<StepWeights> logits;
   std::vector<StepWeights> pooler;
+  std::vector<StepWeights> projection;
 
   size_t bytes() const;             // all of the above in memory
   size_t scratchpad_bytes() const;  // the largest that any operation wants

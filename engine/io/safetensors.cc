@@ -174,8 +174,9 @@ absl::Status CheckMetadata(const json& metadata) {
 
 }  // namespace
 
-SafetensorsFile::SafetensorsFile(File file, std::vector<TensorEntry> tensors)
-    : file_(std::move(file)), tensors_(std::move(tensors)) {
+SafetensorsFile::SafetensorsFile(File file, std::vector<TensorEntry> tensors,
+                                 std::map<std::string, std::string, std::less<>> metadata)
+    : file_(std::move(file)), tensors_(std::move(tensors)), metadata_(std::move(metadata)) {
   for (size_t i = 0; i < tensors_.size(); ++i) index_.emplace(tensors_[i].name, i);
 }
 
@@ -187,9 +188,11 @@ absl::StatusOr<SafetensorsFile> SafetensorsFile::Open(const std::string& path) {
     return absl::Status(status.code(), absl::StrCat(path, ": ", status.message()));
   };
   std::vector<TensorEntry> tensors;
+  std::map<std::string, std::string, std::less<>> metadata;
   for (const auto& [name, value] : header.items()) {
     if (name == "__metadata__") {
       if (absl::Status status = CheckMetadata(value); !status.ok()) return in_file(status);
+      for (const auto& [key, text] : value.items()) metadata.emplace(key, text.get<std::string>());
       continue;
     }
     auto entry = ParseEntry(name, value, data_begin);
@@ -199,7 +202,7 @@ absl::StatusOr<SafetensorsFile> SafetensorsFile::Open(const std::string& path) {
   if (absl::Status status = CheckCoverage(tensors, data_begin, file.size_bytes()); !status.ok()) {
     return in_file(status);
   }
-  return SafetensorsFile(std::move(file), std::move(tensors));
+  return SafetensorsFile(std::move(file), std::move(tensors), std::move(metadata));
 }
 
 const TensorEntry* SafetensorsFile::Find(std::string_view name) const {

@@ -31,6 +31,7 @@ struct TensorEntry {
   int64_t elements = 0;        // product of the shape
   uint64_t begin = 0;          // bytes [begin, end) of the file
   uint64_t end = 0;
+  size_t file = 0;  // of several files that make up one list of tensors: which
 
   size_t bytes() const { return end - begin; }
 };
@@ -50,6 +51,8 @@ class SafetensorsFile {
   const File& file() const { return file_; }
   // In the order of the data.
   const std::vector<TensorEntry>& tensors() const { return tensors_; }
+  // The header's free text, "__metadata__".
+  const std::map<std::string, std::string, std::less<>>& metadata() const { return metadata_; }
   // nullptr when there is none of this name. Valid as long as this object.
   const TensorEntry* Find(std::string_view name) const;
 
@@ -62,10 +65,12 @@ class SafetensorsFile {
   absl::Status ReadBytes(const TensorEntry& entry, std::span<std::byte> dst) const;
 
  private:
-  SafetensorsFile(File file, std::vector<TensorEntry> tensors);
+  SafetensorsFile(File file, std::vector<TensorEntry> tensors,
+                  std::map<std::string, std::string, std::less<>> metadata);
 
   File file_;
   std::vector<TensorEntry> tensors_;
+  std::map<std::string, std::string, std::less<>> metadata_;
   std::map<std::string, size_t, std::less<>> index_;  // name → position in tensors_
 };
 

@@ -76,6 +76,14 @@ void DropAbsentParts(const TensorNameFinder& finder, const NamePrefixes& prefixe
 
 using Found = std::vector<const TensorEntry*>;
 
+std::set<std::string> NamesOf(const std::vector<Found>& found) {
+  std::set<std::string> names;
+  for (const Found& entries : found) {
+    for (const TensorEntry* entry : entries) names.insert(entry->name);
+  }
+  return names;
+}
+
 // A fault about a tensor that the file lacks, with the names that may have been meant: those that
 // look alike and belong to no other tensor of the spec.
 void AddMissing(const TensorNameFinder& finder, const std::vector<Found>& found,
@@ -83,11 +91,7 @@ void AddMissing(const TensorNameFinder& finder, const std::vector<Found>& found,
   std::string text = absl::StrCat("tensor \"", Printable(name), "\" is missing");
   // Looking for neighbours takes time, and only the faults that are listed can show them.
   if (faults.size() < Faults::kMaxListed) {
-    std::set<std::string> taken;
-    for (const Found& entries : found) {
-      for (const TensorEntry* entry : entries) taken.insert(entry->name);
-    }
-    const std::vector<std::string> nearest = finder.Nearest(name, taken);
+    const std::vector<std::string> nearest = finder.Nearest(name, NamesOf(found));
     if (!nearest.empty()) {
       absl::StrAppend(&text, "; the file has \"", absl::StrJoin(nearest, "\", \""), "\"");
     }
@@ -97,10 +101,10 @@ void AddMissing(const TensorNameFinder& finder, const std::vector<Found>& found,
 
 }  // namespace
 
-absl::StatusOr<Checkpoint> Checkpoint::Resolve(SafetensorsFile file, EncoderSpec* spec) {
-  Checkpoint checkpoint(std::move(file));
-  const std::string& path = checkpoint.file_.file().path();
-  const TensorNameFinder finder(checkpoint.file_, spec->aliases);
+absl::StatusOr<Checkpoint> Checkpoint::Resolve(WeightFiles files, EncoderSpec* spec, bool strict) {
+  Checkpoint checkpoint(std::move(files));
+  const std::string& path = checkpoint.files_.path();
+  const TensorNameFinder finder(checkpoint.files_, spec->aliases);
   std::vector<ExpectedTensor> expected = ExpectedTensors(*spec);
   const absl::StatusOr<NamePrefixes> prefixes = finder.FindPrefixes(expected);
   if (!prefixes.ok()) {
@@ -129,42 +133,51 @@ absl::StatusOr<Checkpoint> Checkpoint::Resolve(SafetensorsFile file, EncoderSpec
   if (spec->default_pooling == Pooling::kPooler && spec->pooler.empty()) {
     faults.Add("the folder's vectors come from the pooler, which the file does not have");
   }
+  checkpoint.ListNames(NamesOf(found), spec->harmless);
+  for (const std::string& name : checkpoint.unused_) {
+    if (!strict) break;
+    faults.Add(absl::StrCat("tensor \"", Printable(name),
+                            "\" is not used by the model; expected none such under --strict"));
+  }
   RETURN_IF_ERROR(faults.ToStatus(path));
-  checkpoint.ListNames(spec->harmless);
+  checkpoint.CountParameters();
   return checkpoint;
 }
 
-void Checkpoint::ListNames(const std::vector<std::string>& harmless_endings) {
-  std::map<std::string, int64_t> elements;  // of the tensors that are read, by the file's names
-  for (const auto& [name, entry] : tensors_) elements.emplace(entry.name, entry.elements);
-  for (const TensorEntry& entry : file_.tensors()) {
+void Checkpoint::ListNames(const std::set<std::string>& wanted,
+                           const std::vector<std::string>& harmless_endings) {
+  for (const TensorEntry& entry : files_.tensors()) {
     const bool harmless = std::any_of(
         harmless_endings.begin(), harmless_endings.end(),
         [&entry](const std::string& ending) { return EndsWithPart(entry.name, ending); });
-    const auto read = elements.find(entry.name);
-    if (read != elements.end()) parameters_ += read->second;
-    (read != elements.end() ? used_ : harmless ? harmless_ : unused_).push_back(entry.name);
+    (wanted.contains(entry.name) ? used_ : harmless ? harmless_ : unused_).push_back(entry.name);
   }
+}
+
+void Checkpoint::CountParameters() {
+  std::map<std::string, int64_t> elements;  // by the files' names
+  for (const auto& [name, entry] : tensors_) elements.emplace(entry.name, entry.elements);
+  for (const auto& [name, count] : elements) parameters_ += count;
 }
 
 absl::StatusOr<TensorEntry> Checkpoint::Entry(std::string_view name) const {
   const auto found = tensors_.find(name);
   if (found != tensors_.end()) return found->second;
   return absl::NotFoundError(
-      absl::StrFormat("%s: the model has no tensor \"%s\"", file_.file().path(), Printable(name)));
+      absl::StrFormat("%s: the model has no tensor \"%s\"", files_.path(), Printable(name)));
 }
 
 absl::StatusOr<Buffer> Checkpoint::Read(std::string_view name) const {
   ASSIGN_OR_RETURN(const TensorEntry entry, Entry(name));
   ASSIGN_OR_RETURN(Buffer buffer,
                    Buffer::Allocate(static_cast<size_t>(entry.elements) * sizeof(float), name));
-  RETURN_IF_ERROR(file_.ReadFp32(entry, buffer.floats()));
+  RETURN_IF_ERROR(files_.ReadFp32(entry, buffer.floats()));
   return buffer;
 }
 
 absl::Status Checkpoint::ReadInto(std::string_view name, std::span<float> dst) const {
   ASSIGN_OR_RETURN(const TensorEntry entry, Entry(name));
-  return file_.ReadFp32(entry, dst);
+  return files_.ReadFp32(entry, dst);
 }
 
 }  // namespace encoderd

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -14,9 +15,9 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "engine/io/safetensors.h"
 #include "engine/model/spec.h"
 #include "engine/model/tensor_list.h"
+#include "engine/model/weight_files.h"
 #include "engine/tensor/buffer.h"
 
 namespace encoderd {
@@ -28,8 +29,9 @@ class Checkpoint {
   // spellings where the file has them. Takes out of the spec what is optional and not in the file.
   // REQUIRES: ValidateSpec(*spec).ok(). Errors: kInvalidArgument that lists every fault: a tensor
   // missing (with the nearest names), there in two spellings, of another shape, of a type that is
-  // no float.
-  static absl::StatusOr<Checkpoint> Resolve(SafetensorsFile file, EncoderSpec* spec);
+  // no float; under `strict`, a tensor in unused().
+  static absl::StatusOr<Checkpoint> Resolve(WeightFiles files, EncoderSpec* spec,
+                                            bool strict = false);
 
   // Names are the spec's, with LayerName applied.
   bool Has(std::string_view name) const { return tensors_.contains(name); }
@@ -41,7 +43,7 @@ class Checkpoint {
   // The same into memory of exactly that size.
   absl::Status ReadInto(std::string_view name, std::span<float> dst) const;
 
-  // The file's own names, in the order of the file.
+  // The files' own names, in the order of WeightFiles::tensors.
   const std::vector<std::string>& used() const { return used_; }
   const std::vector<std::string>& unused() const { return unused_; }
   // Not used, and known to mean nothing.
@@ -50,12 +52,15 @@ class Checkpoint {
   int64_t parameters() const { return parameters_; }
 
  private:
-  explicit Checkpoint(SafetensorsFile file) : file_(std::move(file)) {}
+  explicit Checkpoint(WeightFiles files) : files_(std::move(files)) {}
 
-  void ListNames(const std::vector<std::string>& harmless_endings);
+  // Fills used_, which are the wanted ones, unused_ and harmless_.
+  void ListNames(const std::set<std::string>& wanted,
+                 const std::vector<std::string>& harmless_endings);
+  void CountParameters();
   absl::StatusOr<TensorEntry> Entry(std::string_view name) const;
 
-  SafetensorsFile file_;
+  WeightFiles files_;
   std::map<std::string, TensorEntry, std::less<>> tensors_;  // by the spec's names
   std::vector<std::string> used_, unused_, harmless_;
   int64_t parameters_ = 0;

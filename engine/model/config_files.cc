@@ -1,5 +1,6 @@
 #include "engine/model/config_files.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <filesystem>
 
@@ -16,6 +17,12 @@ std::string JoinPath(std::string_view dir, std::string_view name) {
 bool FileExists(const std::string& path) {
   std::error_code ignored;
   return std::filesystem::exists(path, ignored);
+}
+
+bool IsInside(const std::string& path) {
+  const std::filesystem::path relative(path);
+  return relative.is_relative() && std::none_of(relative.begin(), relative.end(),
+                                                [](const auto& part) { return part == ".."; });
 }
 
 absl::StatusOr<nlohmann::json> ReadJsonFile(const std::string& path) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 
 namespace encoderd {
 
@@ -16,6 +17,15 @@ absl::Status Faults::ToStatus(const std::string& what) const {
     absl::StrAppend(&message, "\n  and ", faults_.size() - listed, " more");
   }
   return absl::InvalidArgumentError(message);
+}
+
+absl::Status FaultReport::ToStatus() const {
+  if (errors_.empty()) return absl::OkStatus();
+  if (errors_.size() == 1) return errors_[0];
+  const auto message = [](std::string* out, const absl::Status& error) {
+    absl::StrAppend(out, error.message());
+  };
+  return absl::InvalidArgumentError(absl::StrJoin(errors_, "\n", message));
 }
 
 }  // namespace encoderd

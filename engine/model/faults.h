@@ -1,4 +1,4 @@
-// faults.h — collects everything that is wrong with a model folder's file, to report it at once.
+// faults.h — collects everything that is wrong with a model folder's files, to report it at once.
 #pragma once
 
 #include <cstddef>
@@ -24,6 +24,22 @@ class Faults {
 
  private:
   std::vector<std::string> faults_;
+};
+
+// Collects the errors of a folder's files, each of which names its file, to report them at once.
+class FaultReport {
+ public:
+  // Takes an error; OK is none.
+  void Add(const absl::Status& status) {
+    if (!status.ok()) errors_.push_back(status);
+  }
+
+  // OK when there are none; the only error as it is; else kInvalidArgument with one below the
+  // other.
+  absl::Status ToStatus() const;
+
+ private:
+  std::vector<absl::Status> errors_;
 };
 
 }  // namespace encoderd

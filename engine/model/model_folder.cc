@@ -2,33 +2,22 @@
 
 #include <filesystem>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "engine/io/file.h"
+#include "engine/io/json.h"
 #include "engine/model/config_files.h"
 #include "engine/model/families.h"
+#include "engine/model/faults.h"
 #include "engine/model/sentence_transformers.h"
+#include "engine/model/validate_spec.h"
+#include "engine/model/weight_files.h"
 #include "engine/status_macros.h"
 
 namespace encoderd {
 namespace {
-
-// Says why a folder has no model.safetensors to open.
-absl::Status NoWeights(const std::string& dir) {
-  if (FileExists(JoinPath(dir, "model.safetensors.index.json"))) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        dir,
-        ": the weights lie in several files (model.safetensors.index.json); expected one, "
-        "model.safetensors"));
-  }
-  for (const char* name : {"pytorch_model.bin", "model.onnx", "tf_model.h5"}) {
-    if (!FileExists(JoinPath(dir, name))) continue;
-    return absl::NotFoundError(absl::StrCat(dir, ": expected model.safetensors, found ", name,
-                                            "; save the weights as safetensors"));
-  }
-  return absl::NotFoundError(absl::StrCat(dir, ": model.safetensors is missing"));
-}
 
 absl::StatusOr<std::string> TokenizerSha256(const std::string& dir) {
   for (const char* name : {"tokenizer.json", "vocab.txt"}) {
@@ -40,54 +29,77 @@ absl::StatusOr<std::string> TokenizerSha256(const std::string& dir) {
   return std::string();
 }
 
+absl::StatusOr<EncoderSpec> ReadSpec(const std::string& dir) {
+  const std::string path = JoinPath(dir, "config.json");
+  if (!FileExists(path)) return absl::NotFoundError(absl::StrCat(dir, ": config.json is missing"));
+  ASSIGN_OR_RETURN(const nlohmann::json config, ReadJsonFile(path));
+  absl::StatusOr<EncoderSpec> spec = SpecFromConfig(config);
+  if (spec.ok()) return spec;
+  return absl::Status(spec.status().code(), absl::StrCat(dir, ": ", spec.status().message()));
+}
+
 // What modules.json adds to a spec, in places where it must fit.
-absl::Status ApplyPooling(const SentenceTransformer& modules, const std::string& dir,
+absl::Status ApplyModules(const SentenceTransformer& modules, const std::string& dir,
                           EncoderSpec& spec) {
+  spec.default_pooling = modules.pooling;
+  spec.default_normalize = modules.normalize;
   if (modules.pooled_width != 0 && modules.pooled_width != spec.hidden_size) {
     return absl::InvalidArgumentError(
         absl::StrFormat("%s: modules.json pools vectors of %d numbers, but the encoder gives %d",
                         dir, modules.pooled_width, spec.hidden_size));
   }
-  spec.default_pooling = modules.pooling;
-  spec.default_normalize = modules.normalize;
-  return absl::OkStatus();
+  for (const DenseModule& dense : modules.dense) {
+    const int64_t width = WidthAfter(spec.projection, spec.hidden_size);
+    if (dense.in != width) {
+      return absl::InvalidArgumentError(
+          absl::StrFormat("%s: %s/config.json: in_features is %d; expected the width of the vector "
+                          "in front of it, which is %d",
+                          dir, Printable(dense.path), dense.in, width));
+    }
+    spec.projection.push_back(dense.step);
+  }
+  return ValidateSpec(spec);
+}
+
+// The encoder's weights, and those of the Dense modules in folders of their own.
+absl::StatusOr<WeightFiles> OpenWeights(const SentenceTransformer& modules, const std::string& dir,
+                                        FaultReport& report) {
+  absl::StatusOr<WeightFiles> files = WeightFiles::Open(modules.encoder_dir);
+  report.Add(files.status());
+  for (const DenseModule& dense : modules.dense) {
+    auto own = WeightFiles::Open(JoinPath(dir, dense.path));
+    report.Add(own.status());
+    if (files.ok() && own.ok()) report.Add(files->Add(*std::move(own), dense.path));
+  }
+  return files;
 }
 
 }  // namespace
 
-absl::StatusOr<ModelFolder> OpenModelFolder(const std::string& dir) {
+absl::StatusOr<ModelFolder> OpenModelFolder(const std::string& dir, bool strict) {
   std::error_code ignored;
   if (!std::filesystem::is_directory(dir, ignored)) {
     return absl::NotFoundError(absl::StrFormat("model folder \"%s\" is not a folder", dir));
   }
+  FaultReport report;
   const bool has_modules = FileExists(JoinPath(dir, "modules.json"));
-  SentenceTransformer modules;
-  modules.encoder_dir = dir;
-  if (has_modules) {
-    ASSIGN_OR_RETURN(modules, ReadSentenceTransformer(dir));
-  }
-  const std::string& encoder_dir = modules.encoder_dir;
+  SentenceTransformer modules = {.encoder_dir = dir};
+  if (has_modules) modules = ReadSentenceTransformer(dir, report);
+  absl::StatusOr<EncoderSpec> spec = ReadSpec(modules.encoder_dir);
+  report.Add(spec.status());
+  if (spec.ok() && has_modules) report.Add(ApplyModules(modules, dir, *spec));
+  absl::StatusOr<WeightFiles> files = OpenWeights(modules, dir, report);
+  // Without the spec nothing is known of the tensors, and without all files too much is missing.
+  if (!spec.ok() || !files.ok()) return report.ToStatus();
 
-  const std::string config_path = JoinPath(encoder_dir, "config.json");
-  if (!FileExists(config_path)) {
-    return absl::NotFoundError(absl::StrCat(encoder_dir, ": config.json is missing"));
-  }
-  ASSIGN_OR_RETURN(const nlohmann::json config, ReadJsonFile(config_path));
-  absl::StatusOr<EncoderSpec> spec = SpecFromConfig(config);
-  if (!spec.ok()) {
-    return absl::Status(spec.status().code(),
-                        absl::StrCat(encoder_dir, ": ", spec.status().message()));
-  }
-  if (has_modules) RETURN_IF_ERROR(ApplyPooling(modules, dir, *spec));
-
-  const std::string weights_path = JoinPath(encoder_dir, "model.safetensors");
-  if (!FileExists(weights_path)) return NoWeights(encoder_dir);
-  ASSIGN_OR_RETURN(SafetensorsFile file, SafetensorsFile::Open(weights_path));
-  ASSIGN_OR_RETURN(std::string weights_sha256, FileSha256(file.file()));
-  ASSIGN_OR_RETURN(Checkpoint checkpoint, Checkpoint::Resolve(std::move(file), &*spec));
-  ASSIGN_OR_RETURN(std::string tokenizer_sha256, TokenizerSha256(encoder_dir));
-  return ModelFolder{*std::move(spec), std::move(checkpoint), std::move(weights_sha256),
-                     std::move(tokenizer_sha256)};
+  std::vector<std::string> strays = files->strays();
+  ASSIGN_OR_RETURN(std::string weights_sha256, files->Sha256());
+  auto checkpoint = Checkpoint::Resolve(*std::move(files), &*spec, strict);
+  report.Add(checkpoint.status());
+  RETURN_IF_ERROR(report.ToStatus());
+  ASSIGN_OR_RETURN(std::string tokenizer_sha256, TokenizerSha256(modules.encoder_dir));
+  return ModelFolder{*std::move(spec), *std::move(checkpoint), std::move(weights_sha256),
+                     std::move(tokenizer_sha256), std::move(strays)};
 }
 
 }  // namespace encoderd

@@ -1,8 +1,9 @@
-// model_folder.h — opens a folder as its users save it: config.json, model.safetensors, and what
-// sentence-transformers puts beside them.
+// model_folder.h — opens a folder as its users save it: config.json, the weights in one file or
+// several, and what sentence-transformers puts beside them.
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "engine/model/checkpoint.h"
@@ -13,12 +14,14 @@ namespace encoderd {
 struct ModelFolder {
   EncoderSpec spec;  // what the checkpoint really has
   Checkpoint checkpoint;
-  std::string weights_sha256;    // of the bytes of model.safetensors
+  std::string weights_sha256;    // WeightFiles::Sha256
   std::string tokenizer_sha256;  // of tokenizer.json, else of vocab.txt; empty: neither is there
+  std::vector<std::string> stray_files;  // WeightFiles::strays
 };
 
-// Errors: kNotFound or kInvalidArgument that say what is wrong with which file; for a folder with
-// weights in another format, or in several files, what to do.
-absl::StatusOr<ModelFolder> OpenModelFolder(const std::string& dir);
+// Under `strict`, a tensor that the model does not use is an error, unless it is known to mean
+// nothing. Errors: kNotFound or kInvalidArgument that say, for every file at once, what is wrong
+// with it; for a folder with weights in another format, what to do.
+absl::StatusOr<ModelFolder> OpenModelFolder(const std::string& dir, bool strict = false);
 
 }  // namespace encoderd

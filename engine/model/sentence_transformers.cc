@@ -1,12 +1,11 @@
 #include "engine/model/sentence_transformers.h"
 
-#include <algorithm>
-#include <filesystem>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "engine/io/file.h"
 #include "engine/io/json.h"
 #include "engine/model/config_files.h"
@@ -21,14 +20,9 @@ using ::nlohmann::json;
 
 struct Module {
   std::string kind;  // "Transformer": the last part of "sentence_transformers.models.Transformer"
+  std::string path;  // inside the model folder
   std::string dir;
 };
-
-bool IsInside(const std::string& path) {
-  const std::filesystem::path relative(path);
-  return relative.is_relative() && std::none_of(relative.begin(), relative.end(),
-                                                [](const auto& part) { return part == ".."; });
-}
 
 absl::StatusOr<std::vector<Module>> ReadModules(const std::string& dir) {
   const std::string file = JoinPath(dir, "modules.json");
@@ -44,7 +38,7 @@ absl::StatusOr<std::vector<Module>> ReadModules(const std::string& dir) {
       faults.Add(absl::StrCat("module \"", Printable(type), "\" is not supported"));
     }
     if (!IsInside(path)) module.Fault("path", "a path inside the folder");
-    modules.push_back({type.substr(type.rfind('.') + 1), JoinPath(dir, path)});
+    modules.push_back({type.substr(type.rfind('.') + 1), path, JoinPath(dir, path)});
   }
   RETURN_IF_ERROR(faults.ToStatus(file));
   return modules;
@@ -96,37 +90,92 @@ absl::Status CheckTransformer(const std::string& dir) {
   return faults.ToStatus(file);
 }
 
+// By the names of PyTorch's classes; each takes its own defaults.
+constexpr NamedValue<Activation> kDenseActivations[] = {
+    {"torch.nn.modules.linear.Identity", Activation::kNone},
+    {"torch.nn.modules.activation.Tanh", Activation::kTanh},
+    {"torch.nn.modules.activation.ReLU", Activation::kRelu},
+    {"torch.nn.modules.activation.GELU", Activation::kGelu},
+    {"torch.nn.modules.activation.SiLU", Activation::kSilu}};
+
+// A module between pooling and the end takes the vector and gives another.
+void CheckVectorNames(ConfigReader& config) {
+  config.Only("module_input_name", "sentence_embedding");
+  config.Only("module_output_name", "sentence_embedding");
+}
+
+absl::Status ReadDense(const Module& module, SentenceTransformer& result) {
+  const std::string file = JoinPath(module.dir, "config.json");
+  ASSIGN_OR_RETURN(const json object, ReadJsonFile(file));
+  Faults faults;
+  ConfigReader config(object, "", &faults);
+  DenseModule dense = {.path = module.path, .in = config.Size("in_features")};
+  dense.step.out = config.Size("out_features");
+  dense.step.names.weight = module.path + ".linear.weight";
+  if (config.Bool("bias", true)) dense.step.names.bias = module.path + ".linear.bias";
+  dense.step.activation = config.Choice("activation_function", kDenseActivations);
+  CheckVectorNames(config);
+  config.Finish();
+  if (module.path.empty()) faults.Add("expected a folder of the module's own");
+  RETURN_IF_ERROR(faults.ToStatus(file));
+  result.dense.push_back(std::move(dense));
+  return absl::OkStatus();
+}
+
 absl::Status CheckNormalize(const std::string& dir) {
   const std::string file = JoinPath(dir, "config.json");
   if (!FileExists(file)) return absl::OkStatus();  // most have no file, and no folder either
   ASSIGN_OR_RETURN(const json object, ReadJsonFile(file));
   Faults faults;
   ConfigReader config(object, "", &faults);
-  config.Only("module_input_name", "sentence_embedding");
-  config.Only("module_output_name", "sentence_embedding");
+  CheckVectorNames(config);
   config.Finish();
   return faults.ToStatus(file);
 }
 
+// Any other order is other maths: a vector that is normalised and then projected has another
+// length.
+absl::Status CheckOrder(const std::string& dir, const std::vector<Module>& modules) {
+  const size_t count = modules.size();
+  bool supported = count >= 2 && modules[0].kind == "Transformer" && modules[1].kind == "Pooling";
+  for (size_t i = 2; i < count; ++i) {
+    supported = supported &&
+                (modules[i].kind == "Dense" || (modules[i].kind == "Normalize" && i + 1 == count));
+  }
+  if (supported) return absl::OkStatus();
+  const auto kind = [](std::string* out, const Module& module) {
+    absl::StrAppend(out, module.kind);
+  };
+  return absl::InvalidArgumentError(absl::StrCat(
+      JoinPath(dir, "modules.json"), ": the modules are ",
+      Printable(absl::StrJoin(modules, ", ", kind)),
+      "; expected Transformer, Pooling, then, if wanted, Dense, and at the end, if wanted, "
+      "Normalize"));
+}
+
 }  // namespace
 
-absl::StatusOr<SentenceTransformer> ReadSentenceTransformer(const std::string& dir) {
-  ASSIGN_OR_RETURN(const std::vector<Module> modules, ReadModules(dir));
-  std::string kinds;
-  for (const Module& module : modules)
-    absl::StrAppend(&kinds, kinds.empty() ? "" : ", ", module.kind);
-  if (kinds != "Transformer, Pooling" && kinds != "Transformer, Pooling, Normalize") {
-    return absl::InvalidArgumentError(
-        absl::StrCat(JoinPath(dir, "modules.json"), ": the modules are ", Printable(kinds),
-                     "; expected Transformer, Pooling and, if wanted, Normalize"));
+SentenceTransformer ReadSentenceTransformer(const std::string& dir, FaultReport& report) {
+  SentenceTransformer result = {.encoder_dir = dir};
+  const auto modules = ReadModules(dir);
+  report.Add(modules.status());
+  if (!modules.ok()) return result;
+  if (const absl::Status order = CheckOrder(dir, *modules); !order.ok()) {
+    report.Add(order);
+    return result;
   }
-  SentenceTransformer result;
-  result.encoder_dir = modules[0].dir;
-  RETURN_IF_ERROR(CheckTransformer(modules[0].dir));
-  RETURN_IF_ERROR(ReadPooling(modules[1].dir, result));
-  if (modules.size() > 2) {
-    RETURN_IF_ERROR(CheckNormalize(modules[2].dir));
-    result.normalize = true;
+  for (const Module& module : *modules) {
+    if (module.kind == "Transformer") {
+      result.encoder_dir = module.dir;
+      report.Add(CheckTransformer(module.dir));
+    } else if (module.kind == "Pooling") {
+      report.Add(ReadPooling(module.dir, result));
+    } else if (module.kind == "Dense") {
+      report.Add(ReadDense(module, result));
+    } else {
+      result.normalize = true;
+      report.Add(CheckNormalize(module.dir));
+    }
   }
   return result;
 }

@@ -138,6 +138,9 @@ struct EncoderSpec {
 
   // What the folder says about its vectors.
   Pooling default_pooling = Pooling::kMean;
+  // Behind the default pooling of the last hidden state, before it is normalised; empty: none. Its
+  // tensors carry no wrapper's prefix.
+  std::vector<Step> projection;
   bool default_normalize = false;
 
   // Checkpoint habits of the family.

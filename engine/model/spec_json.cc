@@ -88,6 +88,7 @@ void VisitSpec(Spec& spec, Visitor& visit) {
   visit.Steps("pooler", spec.pooler);
   visit.Bool("pooler_optional", spec.pooler_optional, kOptional);
   visit.Choice("default_pooling", spec.default_pooling, kPoolings, kOptional);
+  visit.Steps("projection", spec.projection);
   visit.Bool("default_normalize", spec.default_normalize, kOptional);
 
   visit.Aliases("aliases", spec.aliases);

@@ -22,6 +22,8 @@ class TensorList {
     AddSteps(spec.logits, spec.hidden_size);
     part_ = spec.pooler_optional ? Part::kPooler : Part::kRequired;
     AddSteps(spec.pooler, spec.hidden_size);
+    part_ = Part::kProjection;
+    AddSteps(spec.projection, spec.hidden_size);
   }
 
   std::vector<ExpectedTensor> Take() { return std::move(list_); }

@@ -14,7 +14,7 @@ namespace encoderd {
 std::string LayerName(std::string_view pattern, int64_t layer);
 
 struct ExpectedTensor {
-  enum class Part { kRequired, kPooler, kFinalNorm };
+  enum class Part { kRequired, kPooler, kFinalNorm, kProjection };
 
   std::string name;            // as the spec has it, "{layer}" filled in
   std::vector<int64_t> shape;  // [out, in] of a linear layer, as PyTorch stores it
@@ -24,7 +24,7 @@ struct ExpectedTensor {
 };
 
 // Every tensor of the spec, in the order in which the encoder uses them; parts that the spec calls
-// optional are marked. REQUIRES: ValidateSpec(spec).ok().
+// optional are marked, and so is the projection, which no wrapper's prefix stands in front of. REQUIRES: ValidateSpec(spec).ok().
 std::vector<ExpectedTensor> ExpectedTensors(const EncoderSpec& spec);
 
 }  // namespace encoderd

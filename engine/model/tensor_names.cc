@@ -39,9 +39,9 @@ bool EndsWithPart(const std::string& name, const std::string& ending) {
          (name.size() == ending.size() || name[name.size() - ending.size() - 1] == '.');
 }
 
-TensorNameFinder::TensorNameFinder(const SafetensorsFile& file,
+TensorNameFinder::TensorNameFinder(const WeightFiles& files,
                                    const std::vector<SuffixAlias>& aliases)
-    : file_(file), aliases_(aliases) {}
+    : files_(files), aliases_(aliases) {}
 
 std::vector<std::string> TensorNameFinder::Spellings(const std::string& name) const {
   std::vector<std::string> spellings = {name};
@@ -56,7 +56,7 @@ std::vector<const TensorEntry*> TensorNameFinder::Find(const std::string& prefix
                                                        const std::string& name) const {
   std::vector<const TensorEntry*> found;
   for (const std::string& spelling : Spellings(name)) {
-    if (const TensorEntry* entry = file_.Find(prefix + spelling)) found.push_back(entry);
+    if (const TensorEntry* entry = files_.Find(prefix + spelling)) found.push_back(entry);
   }
   return found;
 }
@@ -77,7 +77,7 @@ std::vector<std::string> TensorNameFinder::Candidates(const Group& group) const 
     for (std::string& spelling : Spellings(tensor->name)) anchors.push_back(std::move(spelling));
   }
   std::map<std::string, size_t> seen;
-  for (const TensorEntry& entry : file_.tensors()) {
+  for (const TensorEntry& entry : files_.tensors()) {
     for (const std::string& anchor : anchors) {
       if (EndsWithPart(entry.name, anchor)) {
         ++seen[entry.name.substr(0, entry.name.size() - anchor.size())];
@@ -135,7 +135,7 @@ std::vector<std::string> TensorNameFinder::Nearest(const std::string& name,
   // Names of which more than a quarter differs are no help.
   const size_t limit = name.size() / 4;
   std::set<std::pair<size_t, std::string>> nearest;
-  for (const TensorEntry& entry : file_.tensors()) {
+  for (const TensorEntry& entry : files_.tensors()) {
     const size_t longer = std::max(entry.name.size(), name.size());
     if (longer - std::min(entry.name.size(), name.size()) > limit) continue;
     if (taken.contains(entry.name)) continue;

@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "engine/io/safetensors.h"
 #include "engine/model/spec.h"
 #include "engine/model/tensor_list.h"
+#include "engine/model/weight_files.h"
 
 namespace encoderd {
 
@@ -22,7 +22,8 @@ struct NamePrefixes {
   std::string outside;  // of tensors outside the blocks
   std::string blocks;   // begins with `outside`
 
-  const std::string& Of(const ExpectedTensor& tensor) const {
+  std::string Of(const ExpectedTensor& tensor) const {
+    if (tensor.part == ExpectedTensor::Part::kProjection) return "";
     return tensor.layer < 0 ? outside : blocks;
   }
 };
@@ -30,7 +31,7 @@ struct NamePrefixes {
 class TensorNameFinder {
  public:
   // Borrows both.
-  TensorNameFinder(const SafetensorsFile& file, const std::vector<SuffixAlias>& aliases);
+  TensorNameFinder(const WeightFiles& files, const std::vector<SuffixAlias>& aliases);
 
   // The prefixes under which the file has every required tensor: none if that fits, else the only
   // ones that do. When none do, those that fit best, to report what is missing under them. Errors:
@@ -50,7 +51,7 @@ class TensorNameFinder {
   size_t CountFound(const std::string& prefix,
                     const std::vector<const ExpectedTensor*>& group) const;
 
-  const SafetensorsFile& file_;
+  const WeightFiles& files_;
   const std::vector<SuffixAlias>& aliases_;
 };
 

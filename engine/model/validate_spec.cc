@@ -40,6 +40,7 @@ class Validator {
     CheckNames();
     CheckSteps("logits", spec_.logits, spec_.hidden_size);
     CheckSteps("pooler", spec_.pooler, spec_.hidden_size);
+    CheckSteps("projection", spec_.projection, spec_.hidden_size);
     CheckHabits();
     return faults_.ToStatus("config.json");
   }
@@ -113,6 +114,8 @@ class Validator {
             "residual is false; expected norm \"none\" and ffn_size 0 with it");
     Require(spec_.default_pooling != Pooling::kPooler || !spec_.pooler.empty(),
             "default_pooling is \"pooler\"; expected steps in pooler");
+    Require(spec_.default_pooling != Pooling::kPooler || spec_.projection.empty(),
+            "default_pooling is \"pooler\"; expected no projection behind it");
   }
 
   void CheckNorms() {

@@ -1,6 +1,7 @@
 """The BERT goldens, with the files that Hugging Face and sentence-transformers write."""
 
 import torch
+from torch import nn
 from transformers import BertConfig, BertForPreTraining, BertModel
 
 from golden_model import prefixed, randomize, state_of
@@ -126,13 +127,27 @@ def bert_in_four_types(name, seed):
     return golden
 
 
-def sentence_transformer(name, seed, kind, normalize):
-    """A BERT folder with the files that sentence-transformers writes beside it."""
-    golden = bert(name, seed, full=False)
+def sentence_transformer(name, seed, kind, normalize, dense=(), **shape):
+    """A BERT folder with the files that sentence-transformers writes beside it. `dense` lists the
+    Dense modules: (width, PyTorch's class of the activation)."""
+    golden = bert(name, seed, full=False, **shape)
     golden.pooling = (kind, normalize)
-    types = ["Transformer", "Pooling"] + (["Normalize"] if normalize else [])
-    paths = ["", "1_Pooling", "2_Normalize"]
-    golden.files = {
+    types = ["Transformer", "Pooling"] + ["Dense"] * len(dense)
+    types += ["Normalize"] if normalize else []
+    paths = [""] + [f"{i}_{types[i]}" for i in range(1, len(types))]
+    if dense:
+        golden.dense = _dense_modules(golden, seed, dense)
+        for i, (linear, activation) in enumerate(zip(golden.dense[::2], golden.dense[1::2])):
+            golden.weights[f"{i + 2}_Dense/model.safetensors"] = prefixed(
+                state_of(linear), "linear."
+            )
+            golden.files[f"{i + 2}_Dense/config.json"] = {
+                "in_features": linear.in_features,
+                "out_features": linear.out_features,
+                "bias": True,
+                "activation_function": f"{type(activation).__module__}.{type(activation).__name__}",
+            }
+    golden.files |= {
         "modules.json": [
             {
                 "idx": i,
@@ -159,3 +174,13 @@ def sentence_transformer(name, seed, kind, normalize):
         },
     }
     return golden
+
+
+def _dense_modules(golden, seed, dense):
+    layers, width = [], golden.width
+    for out, activation in dense:
+        layers += [nn.Linear(width, out), activation()]
+        width = out
+    modules = nn.Sequential(*layers)
+    randomize(modules, seed)
+    return modules

@@ -29,6 +29,8 @@ class Golden:
     configs: dict = field(default_factory=dict)  # folder -> config.json, where it is not `config`
     files: dict = field(default_factory=dict)  # path in every folder -> JSON value
     pooling: tuple = ()  # what a sentence-transformers folder says: (kind, normalize)
+    dense: nn.Module | None = None  # in between: what its Dense modules do with the vector
+    weights: dict = field(default_factory=dict)  # path in every folder -> {tensor name: tensor}
 
 
 def randomize(module, seed):

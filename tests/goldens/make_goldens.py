@@ -204,6 +204,8 @@ def pooled(golden, out, keys):
     if golden.pooling:
         kind, normalize = golden.pooling
         vector = kinds[kind]
+        if golden.dense is not None:
+            vector = copy.deepcopy(golden.dense).to(vector.dtype)(vector)
         kinds["default"] = torch.nn.functional.normalize(vector, dim=0) if normalize else vector
     return {f"pooled/{kind}": vector for kind, vector in kinds.items()}
 
@@ -219,7 +221,7 @@ def write(golden, root):
     folder = root / golden.name
     shutil.rmtree(folder, ignore_errors=True)
     for name, state in golden.folders.items():
-        write_model(folder / name, state, golden.configs.get(name, golden.config), golden.files)
+        write_model(folder / name, state, golden.configs.get(name, golden.config), golden)
 
     exact = copy.deepcopy(golden.module).double().eval()
     plain = golden.module.float().eval()
@@ -245,10 +247,13 @@ def write(golden, root):
     return size
 
 
-def write_model(folder, state, config, files):
+def write_model(folder, state, config, golden):
     folder.mkdir(parents=True)
-    save_file(state, folder / "model.safetensors", metadata={"format": "pt"})
-    for path, value in {"config.json": config, **files}.items():
+    for path, tensors in {"model.safetensors": state, **golden.weights}.items():
+        target = folder / path
+        target.parent.mkdir(exist_ok=True)
+        save_file(tensors, target, metadata={"format": "pt"})
+    for path, value in {"config.json": config, **golden.files}.items():
         target = folder / path
         target.parent.mkdir(exist_ok=True)
         target.write_text(json.dumps(value, indent=2) + "\n")

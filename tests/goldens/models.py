@@ -243,4 +243,16 @@ def all_goldens():
         )
     yield bert_models.sentence_transformer("sentence_bert_mean", 71, "mean", normalize=True)
     yield bert_models.sentence_transformer("sentence_bert_cls", 72, "cls", normalize=False)
+    yield bert_models.sentence_transformer(
+        "sentence_bert_dense",
+        73,
+        "mean",
+        normalize=True,
+        dense=((20, nn.Tanh), (10, nn.Identity)),
+        layers=1,
+        vocab=30,
+    )
+    yield bert_models.sentence_transformer(
+        "sentence_bert_dense_max", 74, "max", normalize=False, dense=((30, nn.GELU),), layers=1
+    )
     yield from transformers_models.all_goldens()

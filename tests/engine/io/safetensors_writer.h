@@ -50,9 +50,11 @@ inline std::string RawSafetensors(std::string_view header, std::string_view data
 }
 
 // The file's bytes; tensors lie in the given order. With `header_bytes` the header is padded with
-// spaces to that length.
-inline std::string Safetensors(const std::vector<TestTensor>& tensors, size_t header_bytes = 0) {
+// spaces to that length; with `metadata`, that is its free text.
+inline std::string Safetensors(const std::vector<TestTensor>& tensors, size_t header_bytes = 0,
+                               const nlohmann::json& metadata = nullptr) {
   nlohmann::json header = nlohmann::json::object();
+  if (!metadata.is_null()) header["__metadata__"] = metadata;
   std::string data;
   for (const TestTensor& tensor : tensors) {
     header[tensor.name] = {{"dtype", tensor.dtype},

@@ -7,6 +7,7 @@
 
 #include <filesystem>
 #include <string>
+#include <vector>
 
 #include "absl/status/status_matchers.h"
 #include "absl/strings/string_view.h"
@@ -21,7 +22,9 @@ using ::absl_testing::StatusIs;
 using ::nlohmann::json;
 using ::testing::_;
 using ::testing::AllOf;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 using ::testing::Matcher;
 
 json Modules(const std::vector<std::pair<std::string, std::string>>& types_and_paths) {
@@ -34,6 +37,7 @@ json Modules(const std::vector<std::pair<std::string, std::string>>& types_and_p
 
 constexpr char kTransformer[] = "sentence_transformers.models.Transformer";
 constexpr char kPooling[] = "sentence_transformers.models.Pooling";
+constexpr char kDense[] = "sentence_transformers.models.Dense";
 constexpr char kNormalize[] = "sentence_transformers.models.Normalize";
 
 json PoolingConfig(const char* mode) {
@@ -59,6 +63,41 @@ class ModelFolderTest : public ::testing::Test {
         "modules.json",
         Modules({{kTransformer, ""}, {kPooling, "1_Pooling"}, {kNormalize, "2_Normalize"}}).dump());
     folder_.Write("1_Pooling/config.json", pooling.dump());
+  }
+
+  static json DenseConfig(int64_t in, int64_t out, const char* activation) {
+    return {{"in_features", in},
+            {"out_features", out},
+            {"bias", true},
+            {"activation_function", activation}};
+  }
+
+  static std::string DenseWeights(int64_t out, int64_t in, const std::vector<float>& bias) {
+    return Safetensors({FloatTensor("linear.weight", {out, in},
+                                    std::vector<float>(static_cast<size_t>(out * in), 0.5f)),
+                        FloatTensor("linear.bias", {out}, bias)});
+  }
+
+  // A sentence BERT with vectors of 6 → 4, or → 4 → 3 numbers.
+  void WriteDense(bool second) {
+    WriteSentenceBert(PoolingConfig("pooling_mode_mean_tokens"));
+    std::vector<std::pair<std::string, std::string>> modules = {
+        {kTransformer, ""}, {kPooling, "1_Pooling"}, {kDense, "2_Dense"}};
+    folder_.Write("2_Dense/config.json",
+                  DenseConfig(6, 4, "torch.nn.modules.activation.Tanh").dump());
+    folder_.Write("2_Dense/model.safetensors", DenseWeights(4, 6, {1, 2, 3, 4}));
+    if (second) {
+      json config = DenseConfig(4, 3, "torch.nn.modules.linear.Identity");
+      config["bias"] = false;
+      folder_.Write("3_Dense/config.json", config.dump());
+      folder_.Write(
+          "3_Dense/model.safetensors",
+          Safetensors({FloatTensor("linear.weight", {3, 4}, std::vector<float>(12, 0.25f))}));
+      modules.push_back(
+          {"sentence_transformers.sentence_transformer.modules.dense.Dense", "3_Dense"});
+    }
+    modules.push_back({kNormalize, "4_Normalize"});
+    folder_.Write("modules.json", Modules(modules).dump());
   }
 
   void ExpectRefused(const Matcher<absl::string_view>& message) {
@@ -101,8 +140,6 @@ TEST_F(ModelFolderTest, SaysWhatIsMissing) {
   ExpectRefused(HasSubstr("model.safetensors is missing"));
   folder_.Write("pytorch_model.bin", "x");
   ExpectRefused(HasSubstr("found pytorch_model.bin; save the weights as safetensors"));
-  folder_.Write("model.safetensors.index.json", "{}");
-  ExpectRefused(HasSubstr("several files"));
 }
 
 TEST_F(ModelFolderTest, RefusesAFileInPlaceOfTheFolder) {
@@ -209,9 +246,12 @@ TEST_F(ModelFolderTest, RefusesPoolingThatIsNotServed) {
 TEST_F(ModelFolderTest, RefusesModulesThatAreNotServed) {
   WriteSentenceBert(PoolingConfig("pooling_mode_mean_tokens"));
   for (const auto& modules :
-       {Modules({{kTransformer, ""},
+       {Modules({{kTransformer, ""}, {kPooling, "1_Pooling"}, {kNormalize, ""}, {kDense, "3"}}),
+        Modules({{kTransformer, ""}, {kPooling, "1_Pooling"}, {kNormalize, ""}, {kNormalize, ""}}),
+        Modules({{kTransformer, ""}, {kPooling, "1_Pooling"}, {kTransformer, ""}}),
+        Modules({{kTransformer, ""},
                  {kPooling, "1_Pooling"},
-                 {"sentence_transformers.models.Dense", "2_Dense"}}),
+                 {"sentence_transformers.models.LayerNorm", "2_LayerNorm"}}),
         Modules({{kPooling, "1_Pooling"}, {kTransformer, ""}}), Modules({{kTransformer, ""}}),
         Modules({{"sentence_transformers.models.CLIPModel", ""}}), Modules({})}) {
     folder_.Write("modules.json", modules.dump());
@@ -224,6 +264,114 @@ TEST_F(ModelFolderTest, RefusesModulesThatAreNotServed) {
   ExpectRefused(HasSubstr("expected a list"));
   folder_.Write("modules.json", "[1, {}]");
   ExpectRefused(AllOf(HasSubstr("[0]: expected an object"), HasSubstr("[1].type is missing")));
+}
+
+// ---- Dense modules ------------------------------------------------------------------------------
+
+TEST_F(ModelFolderTest, ProjectsVectorsThroughDenseModulesInTheirOrder) {
+  WriteDense(/*second=*/true);
+  const auto opened = OpenModelFolder(folder_.path());
+  ASSERT_THAT(opened.status(), IsOk());
+  const std::vector<Step>& steps = opened->spec.projection;
+  ASSERT_EQ(steps.size(), 2u);
+  EXPECT_EQ(steps[0].out, 4);
+  EXPECT_EQ(steps[0].activation, Activation::kTanh);
+  EXPECT_EQ(steps[1].out, 3);
+  EXPECT_EQ(steps[1].names.bias, "");
+  EXPECT_EQ(steps[1].activation, Activation::kNone);
+  EXPECT_TRUE(opened->spec.default_normalize);
+  std::vector<float> bias(4);
+  ASSERT_THAT(opened->checkpoint.ReadInto(steps[0].names.bias, bias), IsOk());
+  EXPECT_THAT(bias, ElementsAre(1, 2, 3, 4));
+  EXPECT_THAT(opened->checkpoint.unused(), IsEmpty());
+  // The digest is of all weights.
+  const std::string before = opened->weights_sha256;
+  folder_.Write("2_Dense/model.safetensors", DenseWeights(4, 6, {1, 2, 3, 5}));
+  EXPECT_NE(OpenModelFolder(folder_.path())->weights_sha256, before);
+}
+
+TEST_F(ModelFolderTest, FindsDenseWeightsBesideAnEncoderWithAPrefix) {
+  WriteDense(/*second=*/false);
+  std::vector<TestTensor> tensors = TinyWeights(*SpecFromConfig(TinyBert()));
+  AddPrefix(tensors, "bert.");
+  folder_.Write("model.safetensors", Safetensors(tensors));
+  EXPECT_THAT(OpenModelFolder(folder_.path()), IsOk());
+}
+
+TEST_F(ModelFolderTest, RefusesDenseModulesThatAreNotServed) {
+  const json good = DenseConfig(6, 4, "torch.nn.modules.activation.Tanh");
+  const auto with = [&good](const char* key, const json& value) {
+    json changed = good;
+    changed[key] = value;
+    return changed;
+  };
+  for (const auto& [config, message] :
+       {std::pair<json, const char*>{
+            with("activation_function", "torch.nn.modules.activation.Sigmoid"),
+            "activation_function is \"torch.nn.modules.activation.Sigmoid\""},
+        {with("activation_function", "my_code.Swish"), "activation_function is \"my_code.Swish\""},
+        {with("activation_function", nullptr), "activation_function is null"},
+        {with("in_features", 5), "in_features is 5"},
+        {with("out_features", 0), "out_features is 0"},
+        {with("out_features", 7), "expected shape [7, 6], got [4, 6]"},
+        {with("bias", "yes"), "bias is \"yes\""},
+        {with("module_input_name", "token_embeddings"), "module_input_name is"},
+        {with("scale", 2), "scale is 2"},
+        {json::array(), "expected an object"}}) {
+    WriteDense(/*second=*/false);
+    folder_.Write("2_Dense/config.json", config.dump());
+    ExpectRefused(HasSubstr(message));
+  }
+  WriteDense(/*second=*/false);
+  std::filesystem::remove(folder_.Path("2_Dense/model.safetensors"));
+  folder_.Write("2_Dense/pytorch_model.bin", "x");
+  ExpectRefused(AllOf(HasSubstr("2_Dense"), HasSubstr("found pytorch_model.bin")));
+  WriteDense(/*second=*/false);
+  folder_.Write("2_Dense/model.safetensors", Safetensors({FloatTensor("weight", {1}, {1})}));
+  ExpectRefused(HasSubstr("\"2_Dense.linear.weight\" is missing"));
+}
+
+// ---- One report ---------------------------------------------------------------------------------
+
+TEST_F(ModelFolderTest, ReportsTheFaultsOfEveryFileAtOnce) {
+  json pooling = PoolingConfig("pooling_mode_mean_sqrt_len_tokens");
+  WriteSentenceBert(pooling);
+  json config = TinyBert();
+  config["hidden_act"] = "maxout";
+  config["num_attention_heads"] = 4;
+  folder_.Write("config.json", config.dump());
+  folder_.Write("2_Normalize/config.json", R"({"module_input_name": "token_embeddings"})");
+  std::filesystem::resize_file(folder_.Path("model.safetensors"), 100);
+  ExpectRefused(AllOf(HasSubstr("pooling_mode_mean_sqrt_len_tokens is true"),
+                      HasSubstr("hidden_act is \"maxout\""), HasSubstr("num_attention_heads is 4"),
+                      HasSubstr("module_input_name"), HasSubstr("found 100")));
+}
+
+TEST_F(ModelFolderTest, ReportsModulesMissingTensorsAndShapesAtOnce) {
+  WriteSentenceBert(PoolingConfig("pooling_mode_lasttoken"));
+  folder_.Write("1_Pooling/config.json", R"({"pooling_mode_lasttoken": true})");
+  std::vector<TestTensor> tensors = TinyWeights(*SpecFromConfig(TinyBert()));
+  FindTensor(tensors, "encoder.layer.0.output.dense.bias")->shape = {2, 3};
+  FindTensor(tensors, "encoder.layer.1.output.dense.bias")->name =
+      "encoder.layer.1.output.dense.bais";
+  folder_.Write("model.safetensors", Safetensors(tensors));
+  ExpectRefused(AllOf(HasSubstr("pooling_mode_lasttoken is true"), HasSubstr("got [2, 3]"),
+                      HasSubstr("the file has \"encoder.layer.1.output.dense.bais\"")));
+}
+
+TEST_F(ModelFolderTest, StrictRefusesUnusedTensorsAmongAllOtherFaults) {
+  WriteBert();
+  std::vector<TestTensor> tensors = TinyWeights(*SpecFromConfig(TinyBert()));
+  tensors.push_back({"embeddings.position_ids", "I64", {1}, std::string(8, '\0')});
+  folder_.Write("model.safetensors", Safetensors(tensors));
+  EXPECT_THAT(OpenModelFolder(folder_.path(), /*strict=*/true), IsOk());
+  tensors.push_back(FloatTensor("spare", {1}, {1}));
+  FindTensor(tensors, "encoder.layer.0.output.dense.bias")->shape = {2, 3};
+  folder_.Write("model.safetensors", Safetensors(tensors));
+  EXPECT_THAT(OpenModelFolder(folder_.path(), /*strict=*/true),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       AllOf(HasSubstr("2 faults"), HasSubstr("\"spare\" is not used"),
+                             HasSubstr("got [2, 3]"))));
 }
 
 TEST_F(ModelFolderTest, RefusesPathsThatLeaveTheFolder) {
