@@ -4,15 +4,16 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "engine/answer.h"
 #include "engine/encoder.h"
 #include "engine/helpers.h"
 #include "engine/io/file.h"
+#include "engine/model/config_files.h"
 #include "engine/model/model_folder.h"
 #include "engine/model/spec_json.h"
 #include "engine/ops/runtime.h"
 #include "engine/phase_memory.h"
+#include "engine/self_check.h"
 #include "engine/status_macros.h"
 #include "engine/weights.h"
 
@@ -72,6 +73,14 @@ class LoadedEngine final : public Engine {
     return absl::OkStatus();
   }
 
+  // Asks what the folder's self-check asks, if there is one.
+  absl::Status CheckItself(const std::string& dir) {
+    const std::string path = JoinPath(dir, kSelfCheckFile);
+    if (!FileExists(path)) return absl::OkStatus();
+    ASSIGN_OR_RETURN(info_.self_check, RunSelfCheck(*this, path));
+    return absl::OkStatus();
+  }
+
   const EncoderSpec& spec() const override { return spec_; }
   const EngineInfo& info() const override { return info_; }
 
@@ -91,7 +100,7 @@ class LoadedEngine final : public Engine {
  private:
   const EncoderSpec spec_;
   const EncoderWeights weights_;
-  const EngineInfo info_;
+  EngineInfo info_;  // never changes after Load
   BatchLimits limits_;
   std::unique_ptr<PhaseMemory> memory_;
   std::unique_ptr<Helpers> helpers_;  // null: there is one worker, and nobody to help it
@@ -104,12 +113,7 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Load(const EngineOptions& option
   RETURN_IF_ERROR(CheckAtLeastOne("max_batch_tokens", options.max_batch_tokens));
   RETURN_IF_ERROR(ops::RequireSupportedIsa());
   ops::EnterNumericEnvironment();
-  ASSIGN_OR_RETURN(ModelFolder folder, OpenModelFolder(options.model_dir));
-  if (options.strict && !folder.checkpoint.unused().empty()) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        options.model_dir, ": tensors that the model does not use: ",
-        absl::StrJoin(folder.checkpoint.unused(), ", "), "; expected none under --strict"));
-  }
+  ASSIGN_OR_RETURN(ModelFolder folder, OpenModelFolder(options.model_dir, options.strict));
   EngineInfo info;
   ASSIGN_OR_RETURN(info.max_sequence_tokens,
                    MaxSequenceTokens(folder.spec, options.max_sequence_tokens));
@@ -122,6 +126,8 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Load(const EngineOptions& option
   info.tokenizer_sha256 = folder.tokenizer_sha256;
   info.tensors_used = folder.checkpoint.used();
   info.tensors_unused = folder.checkpoint.unused();
+  info.tensors_harmless = folder.checkpoint.harmless();
+  info.stray_files = folder.stray_files;
   info.parameters = folder.checkpoint.parameters();
   info.weights_bytes = static_cast<int64_t>(weights.bytes());
   const PhaseShape shape = ShapeOf(folder.spec, info, options.workers - 1);
@@ -135,6 +141,7 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Load(const EngineOptions& option
   auto engine =
       std::make_unique<LoadedEngine>(std::move(folder.spec), std::move(weights), std::move(info));
   RETURN_IF_ERROR(engine->Start(options.workers));
+  RETURN_IF_ERROR(engine->CheckItself(options.model_dir));
   return engine;
 }
 

@@ -12,6 +12,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -37,15 +38,25 @@ struct EngineOptions {
   bool strict = false;  // tensors in the file that the model does not use are an error
 };
 
+// What the folder's self-check has found (self_check.h).
+struct SelfCheckResult {
+  int64_t sequences = 0;
+  double error = 0;   // the largest |got - expected| / max(1, |expected|)
+  std::string where;  // "0/last_hidden_state element 17"
+  double tolerance = 0;
+};
+
 // What was loaded; never changes.
 struct EngineInfo {
   std::string isa;             // instruction set in use, as oneDNN names it
   std::string precision;       // "fp32"
   std::string numerics_id;     // equal ids = equal bits for equal input
-  std::string weights_sha256;  // of the bytes of the weights file
+  std::string weights_sha256;  // of the bytes of the weights files: WeightFiles::Sha256
   std::string tokenizer_sha256;
   std::vector<std::string> tensors_used;
   std::vector<std::string> tensors_unused;
+  std::vector<std::string> tensors_harmless;  // not used either, and known to mean nothing
+  std::vector<std::string> stray_files;  // safetensors files of the folder that were not opened
   int64_t parameters = 0;
   int64_t weights_bytes = 0;  // packed, in memory
   int64_t scratch_bytes_per_worker = 0;
@@ -54,6 +65,7 @@ struct EngineInfo {
   int64_t max_sequence_tokens = 0;
   // The self-check found rows that depend on the batch's size; see engine/README.md.
   bool fixed_row_blocks = false;
+  std::optional<SelfCheckResult> self_check;  // none: the folder has no selfcheck.safetensors
 };
 
 // One sequence of one call, to be run in a batch. Everything is borrowed until Run returns;
@@ -95,7 +107,8 @@ class Engine {
  public:
   virtual ~Engine() = default;
 
-  // Reads the folder, packs the weights, builds and checks the kernels. Errors: one line that says
+  // Reads the folder, packs the weights, builds and checks the kernels, and asks the model what
+  // the folder's self-check asks. Errors: one line that says
   // what is wrong with the options or the folder, and where: kInvalidArgument, or the code with
   // which a file cannot be read; kResourceExhausted, also for threads; kInternal when oneDNN fails.
   static absl::StatusOr<std::unique_ptr<Engine>> Load(const EngineOptions& options);

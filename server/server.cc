@@ -190,6 +190,14 @@ class GrpcServer final : public Server {
       LOG(WARNING) << "The model folder has tensors that are not used. names="
                    << LogValue(absl::StrJoin(info.tensors_unused, ","));
     }
+    if (!info.tensors_harmless.empty()) {
+      VLOG(1) << "The model folder has tensors that mean nothing. names="
+              << LogValue(absl::StrJoin(info.tensors_harmless, ","));
+    }
+    if (!info.stray_files.empty()) {
+      LOG(WARNING) << "The model folder has weights files that were not opened. names="
+                   << LogValue(absl::StrJoin(info.stray_files, ","));
+    }
     metrics_.SetModel({.name = name,
                        .family = engine_->spec().family,
                        .precision = info.precision,
