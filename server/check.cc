@@ -1,5 +1,7 @@
 #include "server/check.h"
 
+#include <optional>
+
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
@@ -34,6 +36,12 @@ std::string Names(const std::vector<std::string>& names) {
   return names.empty() ? "none" : absl::StrCat(names.size(), "\n  ", absl::StrJoin(names, "\n  "));
 }
 
+std::string SelfCheck(const std::optional<SelfCheckResult>& check) {
+  if (!check.has_value()) return "none";
+  return absl::StrCat("passed, ", check->sequences, " sequences: largest error ", check->error,
+                      " (", check->where, "), tolerance ", check->tolerance);
+}
+
 }  // namespace
 
 MemoryNeed MemoryNeedOf(const EngineInfo& info, const Options& options) {
@@ -63,6 +71,7 @@ std::string CheckReport(const Engine& engine, const Options& options) {
       Line("tensors used", Names(info.tensors_used)),
       Line("tensors not used", Names(info.tensors_unused)),
       Line("tensors without meaning", Names(info.tensors_harmless)),
+      Line("self-check", SelfCheck(info.self_check)),
       Line("files not opened", Names(info.stray_files)), "spec:\n", SpecToJson(spec).dump(2), "\n",
       Line("weights in memory", Mebibytes(need.weights)),
       Line("scratch per worker", Mebibytes(info.scratch_bytes_per_worker)),

@@ -186,6 +186,11 @@ class GrpcServer final : public Server {
               << " token=" << absl::Seconds(cost.per_token)
               << " token_pair=" << absl::Seconds(cost.per_square)
               << " answer_kib=" << absl::Seconds(1024 * cost.per_answer_byte);
+    if (info.self_check.has_value()) {
+      LOG(INFO) << "The model passed its self-check. sequences=" << info.self_check->sequences
+                << " error=" << info.self_check->error
+                << " tolerance=" << info.self_check->tolerance;
+    }
     if (!info.tensors_unused.empty()) {
       LOG(WARNING) << "The model folder has tensors that are not used. names="
                    << LogValue(absl::StrJoin(info.tensors_unused, ","));

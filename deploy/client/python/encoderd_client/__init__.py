@@ -45,6 +45,7 @@ from encoderd_client.result import (
     Timing,
     TokenRows,
 )
+from encoderd_client.selfcheck import write_selfcheck
 
 __all__ = [
     "AnswerError",
@@ -73,4 +74,5 @@ __all__ = [
     "TokenRows",
     "Unavailable",
     "Violation",
+    "write_selfcheck",
 ]
