@@ -120,15 +120,15 @@ class Writer {
   void Text(const char* key, const std::string& value, Presence) {
     if (!value.empty()) object_[key] = value;
   }
-  void Size(const char* key, int64_t value, Presence, int64_t /*least*/ = 0) {
-    object_[key] = value;
+  void Size(const char* key, int64_t value, Presence presence, int64_t /*least*/ = 0) {
+    Put(key, value, presence);
   }
-  void Positive(const char* key, double value, Presence) { object_[key] = value; }
-  void Bool(const char* key, bool value, Presence) { object_[key] = value; }
+  void Positive(const char* key, double value, Presence presence) { Put(key, value, presence); }
+  void Bool(const char* key, bool value, Presence presence) { Put(key, value, presence); }
   template <typename T, size_t n>
-  void Choice(const char* key, T value, const NamedValue<T> (&names)[n], Presence) {
+  void Choice(const char* key, T value, const NamedValue<T> (&names)[n], Presence presence) {
     for (const auto& [name, meaning] : names) {
-      if (meaning == value) object_[key] = name;
+      if (meaning == value) Put(key, name, presence);
     }
   }
   void Names(const char* key, const TensorNames& names) {
@@ -151,7 +151,19 @@ class Writer {
   }
   json Take() { return std::move(object_); }
 
+  // Takes out the optional keys that have the same value in `other`.
+  void DropEqual(const Writer& other) {
+    for (const std::string& key : optional_) {
+      if (object_[key] == other.object_[key]) object_.erase(key);
+    }
+  }
+
  private:
+  template <typename T>
+  void Put(const char* key, const T& value, Presence presence) {
+    object_[key] = value;
+    if (presence == kOptional) optional_.push_back(key);
+  }
   template <typename Visit>
   static json Nested(Visit visit) {
     Writer inner;
@@ -160,6 +172,7 @@ class Writer {
   }
 
   json object_ = json::object();
+  std::vector<std::string> optional_;  // keys that may be absent and have a default
 };
 
 class Reader {
@@ -238,6 +251,10 @@ class Reader {
 json SpecToJson(const EncoderSpec& spec) {
   Writer writer;
   VisitSpec(spec, writer);
+  const EncoderSpec absent;
+  Writer defaults;
+  VisitSpec(absent, defaults);
+  writer.DropEqual(defaults);
   json object = writer.Take();
   object["model_type"] = "custom";
   return object;

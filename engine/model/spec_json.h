@@ -8,7 +8,8 @@
 
 namespace encoderd {
 
-// Every field of the spec, by its name in spec.h; enumerations in words. What is empty is left out.
+// Every field of the spec, by its name in spec.h; enumerations in words. Left out
+// is what an absent key means anyway.
 nlohmann::json SpecToJson(const EncoderSpec& spec);
 
 // The inverse: SpecFromJson(SpecToJson(spec)) == spec. Keys whose absence would leave the maths

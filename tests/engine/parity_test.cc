@@ -247,6 +247,30 @@ TEST(CustomModelTest, GivesTheBitsOfTheFamilyItDescribes) {
   }
 }
 
+// ---- Padding ------------------------------------------------------------------------------------
+
+// Where positions skip the padding, a text means the same with and without it on its left. (Sums
+// over keys begin elsewhere, so the last bits may differ.)
+TEST(PaddingTest, OnTheLeftLeavesTheTextOfRobertaAlone) {
+  const Golden golden = ReadGolden("roberta");
+  const auto engine = LoadEngine(golden.folder + "/model");
+  const auto worker = NewWorker(*engine);
+  const std::vector<int32_t> text = {0, 9, 2}, padded = {1, 1, 0, 9, 2};
+  const std::vector<uint8_t> keys = {0, 0, 1, 1, 1};
+  OutputSpec outputs;
+  outputs.last_hidden_state = true;
+  const Answer alone =
+      Ask(*engine, *worker, {.sequences = {{.input_ids = text}}, .outputs = outputs});
+  const Answer behind =
+      Ask(*engine, *worker,
+          {.sequences = {{.input_ids = padded, .mask = {.keys = keys}}}, .outputs = outputs});
+  const auto width = static_cast<size_t>(engine->spec().hidden_size);
+  const std::span<const float> rows = Floats(behind.last_hidden_state).subspan(2 * width);
+  for (size_t i = 0; i < 3 * width; ++i) {
+    ASSERT_NEAR(rows[i], Floats(alone.last_hidden_state)[i], 5e-6) << i;
+  }
+}
+
 // ---- Order --------------------------------------------------------------------------------------
 
 // Without positions a permutation of the tokens permutes the outputs, up to the order of summation.

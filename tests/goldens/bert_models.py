@@ -35,7 +35,7 @@ def bert(
         attn_implementation="eager",
     )
     module = BertModel(config, add_pooling_layer=pooler)
-    return golden_of(name, seed, module, full=full, padding=False)
+    return golden_of(name, seed, module, full=full, edges=False)
 
 
 def bert_saved_four_ways(name, seed):

@@ -22,7 +22,8 @@ class Golden:
     seed: int
     vocab: int = 0
     types: int = 0
-    positions: bool = False  # position_ids may be sent
+    positions: int = 0  # rows of the position table: position_ids may be sent
+    longest: int = 0  # tokens of the longest sequence, where there is a case with it
     padding: int | None = None  # id of the padding, where there are cases with it
     full: bool = True  # all mask cases, or only a few
     folders: dict = field(default_factory=dict)  # folder -> {tensor name: tensor}

@@ -86,7 +86,7 @@ class CaseMaker:
         if types:
             sequence["token_type_ids"] = self.integers(0, self.golden.types, (tokens,))
         if positions:
-            sequence["position_ids"] = self.integers(0, 64, (tokens,))
+            sequence["position_ids"] = self.integers(0, self.golden.positions, (tokens,))
         if mask:
             sequence["mask"] = mask
         return sequence
@@ -96,8 +96,9 @@ class CaseMaker:
         return sequence | {"mask": mask} if mask else sequence
 
     def cases(self):
-        full, heads = self.golden.full, self.golden.heads
-        yield "no_mask", [self.sequence(s) for s in ((1, 2, 5, 7, 17, 33) if full else (1, 5, 9))]
+        full, heads, longest = self.golden.full, self.golden.heads, self.golden.longest
+        lengths = (1, 2, 5, 7, 17, 33) if full else (1, 2, longest) if longest else (1, 5, 9)
+        yield "no_mask", [self.sequence(s) for s in lengths]
         yield "combined", [
             self.sequence(
                 7,

@@ -89,7 +89,7 @@ def fused_qkv_predictor(name, seed, input_dim, embed_dim, heads, layers, ffn, cl
         heads=heads,
         width=input_dim,
         seed=seed,
-        positions=True,
+        positions=64,
         folders={
             "model": plain,
             "model_tutorial": tutorial,

@@ -20,21 +20,23 @@ from transformers import (
 import reference_models as ref
 from golden_model import Golden, prefixed, randomize, state_of
 
-# The goldens' position_ids go up to 63.
 SIZES = {
     "vocab_size": 40,
     "hidden_size": 24,
     "num_hidden_layers": 2,
     "num_attention_heads": 3,
     "intermediate_size": 32,
-    "max_position_embeddings": 64,
+    "max_position_embeddings": 16,
     "attn_implementation": "eager",
 }
 NARROW = SIZES | {"hidden_size": 16, "num_attention_heads": 2, "intermediate_size": 24}
 
 
-def golden_of(name, seed, module, full=False, padding=True):
-    """The golden of a module of the library; what there is to say of it its configuration says."""
+def golden_of(name, seed, module, full=False, edges=True):
+    """The golden of a module of the library; what there is to say of it its configuration says.
+
+    `edges`: with cases of padding and of the longest sequence.
+    """
     config = module.config
     randomize(module, seed)
     saved = json.loads(config.to_json_string())
@@ -51,11 +53,18 @@ def golden_of(name, seed, module, full=False, padding=True):
         seed=seed,
         vocab=config.vocab_size,
         types=getattr(config, "type_vocab_size", 0),
-        positions=True,
-        padding=config.pad_token_id if padding else None,
+        positions=config.max_position_embeddings,
+        longest=longest_of(module) if edges else 0,
+        padding=config.pad_token_id if edges else None,
         full=full,
         folders={"model": state_of(module)},
     )
+
+
+def longest_of(module):
+    """RoBERTa's positions start behind the padding's."""
+    rows_before_text = getattr(module.base_model.embeddings, "padding_idx", -1) + 1
+    return module.config.max_position_embeddings - rows_before_text
 
 
 def under_a_prefix(golden, prefix, architecture):
@@ -101,6 +110,7 @@ def all_goldens():
             AlbertModel,
             AlbertConfig(
                 **(NARROW | {"num_hidden_layers": 4}),
+                **one_type,
                 **large_eps,
                 embedding_size=16,
                 num_hidden_groups=2,
