@@ -388,39 +388,57 @@ TEST_F(EngineTest, AbandonedBatchStopsAtTheNextBlockAndLeavesTheWorkerAsItWas) {
 
 // ---- Bad numbers --------------------------------------------------------------------------------
 
+// A row of the word table that is NaN reaches the sequences that use its token and no other: at
+// widths of whole vectors, and at those that leave a tail, where kernels read beyond a row's end.
 TEST(EngineNumbersTest, NonFiniteResultFailsItsOwnSequenceAlone) {
-  const TempFolder folder;
-  WriteRandomBert(kSmallBert, folder);
-  // Token 5's embedding becomes NaN.
-  auto file = SafetensorsFile::Open(folder.Path("model.safetensors"));
-  ASSERT_THAT(file, IsOk());
-  const TensorEntry* words = file->Find("embeddings.word_embeddings.weight");
-  ASSERT_NE(words, nullptr);
-  auto text = ReadTextFile(folder.Path("model.safetensors"), uint64_t{1} << 30);
-  ASSERT_THAT(text, IsOk());
-  const float nan = NAN;
-  std::memcpy(text->data() + words->begin + 5 * 384 * 4, &nan, 4);
-  folder.Write("model.safetensors", *text);
+  for (const BertShape& shape :
+       {kSmallBert,
+        BertShape{.layers = 2, .hidden = 40, .heads = 5, .ffn = 72, .vocab = 100, .positions = 128},
+        BertShape{
+            .layers = 2, .hidden = 72, .heads = 1, .ffn = 40, .vocab = 100, .positions = 128}}) {
+    SCOPED_TRACE(shape.hidden);
+    const TempFolder folder;
+    WriteRandomBert(shape, folder);
+    // The whole row of token 5.
+    auto file = SafetensorsFile::Open(folder.Path("model.safetensors"));
+    ASSERT_THAT(file, IsOk());
+    const TensorEntry* words = file->Find("embeddings.word_embeddings.weight");
+    ASSERT_NE(words, nullptr);
+    auto text = ReadTextFile(folder.Path("model.safetensors"), uint64_t{1} << 30);
+    ASSERT_THAT(text, IsOk());
+    const auto width = static_cast<size_t>(shape.hidden);
+    const std::vector<float> nans(width, NAN);
+    std::memcpy(text->data() + words->begin + 5 * width * 4, nans.data(), width * 4);
+    folder.Write("model.safetensors", *text);
 
-  const auto engine = LoadEngine(folder.path());
-  const auto worker = NewWorker(*engine);
-  const std::vector<int32_t> bad = {3, 5, 9}, clean = {3, 6, 9}, other = {1, 2, 3, 4};
-  auto run = [&](const std::vector<int32_t>& first, OutputSpec outputs) {
-    Prepared a(*engine, {.sequences = {{.input_ids = first}}, .outputs = outputs});
-    Prepared b(*engine, {.sequences = {{.input_ids = other}}, .outputs = HiddenAndPooled()});
-    std::vector<BatchItem> items;
-    a.AppendItems(items);
-    b.AppendItems(items);
-    EXPECT_THAT(worker->Run(items, NeverAbandoned), IsOk());
-    return std::tuple(items[0].status, items[1].status, BytesOf(b.answer.last_hidden_state));
-  };
-  OutputSpec map;
-  map.attentions = AttentionSpec();
-  for (const OutputSpec& outputs : {HiddenAndPooled(), map}) {
-    const auto [bad_status, neighbour_status, neighbour] = run(bad, outputs);
-    EXPECT_THAT(bad_status, StatusIs(absl::StatusCode::kInternal, HasSubstr("not finite")));
-    EXPECT_THAT(neighbour_status, IsOk());
-    EXPECT_EQ(neighbour, std::get<2>(run(clean, outputs)));
+    const auto engine = LoadEngine(folder.path());
+    const auto worker = NewWorker(*engine);
+    const std::vector<int32_t> bad = {3, 5, 9}, clean = {3, 6, 9}, before = {7},
+                               after = {1, 2, 3, 4};
+    auto run = [&](const std::vector<int32_t>& middle, const OutputSpec& outputs) {
+      Prepared a(*engine, {.sequences = {{.input_ids = before}}, .outputs = HiddenAndPooled()});
+      Prepared b(*engine, {.sequences = {{.input_ids = middle}}, .outputs = outputs});
+      Prepared c(*engine, {.sequences = {{.input_ids = after}}, .outputs = HiddenAndPooled()});
+      std::vector<BatchItem> items;
+      for (Prepared* call : {&a, &b, &c}) call->AppendItems(items);
+      EXPECT_THAT(worker->Run(items, NeverAbandoned), IsOk());
+      EXPECT_THAT(items[0].status, IsOk());
+      EXPECT_THAT(items[2].status, IsOk());
+      return std::tuple(items[1].status, BytesOf(a.answer.last_hidden_state),
+                        BytesOf(c.answer.last_hidden_state), BytesOf(c.answer.pooled[0]));
+    };
+    OutputSpec map;
+    map.attentions = AttentionSpec();
+    for (const OutputSpec& outputs : {HiddenAndPooled(), map}) {
+      const auto beside_bad = run(bad, outputs);
+      const auto beside_clean = run(clean, outputs);
+      EXPECT_THAT(std::get<0>(beside_bad),
+                  StatusIs(absl::StatusCode::kInternal, HasSubstr("not finite")));
+      EXPECT_THAT(std::get<0>(beside_clean), IsOk());
+      EXPECT_EQ(std::get<1>(beside_bad), std::get<1>(beside_clean));
+      EXPECT_EQ(std::get<2>(beside_bad), std::get<2>(beside_clean));
+      EXPECT_EQ(std::get<3>(beside_bad), std::get<3>(beside_clean));
+    }
   }
 }
 

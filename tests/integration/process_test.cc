@@ -1,7 +1,5 @@
 // Goal: the program as it is run: flags, exit codes, signals, and models that answer over a socket.
 // Method: the real binary on tiny models, observed from outside.
-#include "tests/integration/encoderd_process.h"
-
 #include <gmock/gmock.h>
 #include <grpcpp/client_context.h>
 #include <gtest/gtest.h>
@@ -23,6 +21,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
+#include "tests/integration/encoderd_process.h"
 
 namespace encoderd {
 namespace {
@@ -185,6 +184,18 @@ void Replace(const fs::path& file, const std::string& from, const std::string& t
   std::ofstream(file) << changed;
 }
 
+// Expects zeros behind token 0.
+void WriteSelfCheck(const fs::path& folder) {
+  const std::string header =
+      R"({"__metadata__":{"format":"encoderd_selfcheck_1","tolerance":"0.0001"},)"
+      R"("0/input_ids":{"dtype":"I32","shape":[1],"data_offsets":[0,4]},)"
+      R"("0/last_hidden_state":{"dtype":"F32","shape":[1,24],"data_offsets":[4,100]}})";
+  const uint64_t bytes = header.size();
+  std::ofstream file(folder / "selfcheck.safetensors", std::ios::binary);
+  file.write(reinterpret_cast<const char*>(&bytes), sizeof(bytes));
+  file << header << std::string(100, '\0');
+}
+
 TEST_P(BrokenModelTest, IsNeverReadyAndToldInOneLine) {
   const TemporaryFolder folder;
   fs::copy(kBert, folder.path(), fs::copy_options::recursive);
@@ -230,6 +241,18 @@ INSTANTIATE_TEST_SUITE_P(
                       fs::create_directory(f / "model.safetensors");
                     },
                     "model.safetensors"},
+        BrokenModel{
+            "ShardMissing",
+            [](const fs::path& f) {
+              std::ofstream(f / "model.safetensors.index.json")
+                  << R"({"weight_map": {"a": "model.safetensors", "b": "two.safetensors"}})";
+            },
+            "missing: two.safetensors"},
+        BrokenModel{"OtherNumbersThanItsSelfCheck", WriteSelfCheck,
+                    "selfcheck.safetensors: 0/last_hidden_state: element"},
+        BrokenModel{"SelfCheckThatIsNone",
+                    [](const fs::path& f) { std::ofstream(f / "selfcheck.safetensors") << "{}"; },
+                    "selfcheck.safetensors: expected at least 8 bytes"},
         BrokenModel{"NotJson", [](const fs::path& f) { std::ofstream(f / "config.json") << "{"; },
                     "config.json"},
         BrokenModel{"UnknownFamily",

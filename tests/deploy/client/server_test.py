@@ -8,6 +8,7 @@ usage: server_test.py ENCODERD ENCODERCTL
 
 import json
 import pathlib
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -292,6 +293,45 @@ class BertTest(ServerTestCase):
                 encode(request.SerializeToString(), timeout=30)
         self.assertEqual(caught.exception.code(), grpc.StatusCode.INVALID_ARGUMENT)
         self.assertIn("grpc-status-details-bin", dict(caught.exception.trailing_metadata()))
+
+
+class SelfCheckTest(ServerTestCase):
+    """What the client writes is what the server reads. The model is the server itself."""
+
+    model = "tests/goldens/sentence_bert_mean/model"
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name) / "model"
+        shutil.copytree(SOURCE / self.model, self.folder)
+
+    def write(self, error):
+        def model(ids):
+            result = self.client.encode(ids, last_hidden_state=True,
+                                        pooled=[ec.Pooling.MODEL_DEFAULT])
+            return {"last_hidden_state": result.last_hidden_state[0] + error,
+                    "sentence_embedding": result.pooled[0]}
+
+        ec.write_selfcheck(model, [[3, 1, 4], [1, 5]], self.folder / "selfcheck.safetensors",
+                           tolerance=1e-3)
+
+    def check(self):
+        return subprocess.run([ENCODERD, "--check", f"--model_dir={self.folder}"],
+                              capture_output=True, text=True, timeout=60)
+
+    def test_passes_on_the_model_that_it_was_written_from(self):
+        self.write(error=0)
+        done = self.check()
+        self.assertEqual(done.returncode, 0, done)
+        self.assertRegex(done.stdout, r"self-check: +passed, 2 sequences: largest error 0 ")
+
+    def test_fails_on_another_model(self):
+        self.write(error=0.01)
+        done = self.check()
+        self.assertEqual(done.returncode, 65, done)
+        self.assertRegex(done.stderr, r"0/last_hidden_state: element \d+: expected .*, got .*: "
+                                      r"an error of 0\.01.*; the tolerance is 0\.001")
 
 
 if __name__ == "__main__":

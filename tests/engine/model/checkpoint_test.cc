@@ -326,6 +326,20 @@ TEST_F(CheckpointTest, ReportsMissingNamesUnderThePrefixOfTheOthers) {
             Not(HasSubstr("faults"))));
 }
 
+// Savers keep one name of a tensor that two parts share; an encoder without its word table is not
+// filled from anything else that lies in the file.
+TEST_F(CheckpointTest, AsksForTheWordTableWhereOnlyATiedCopyIsThere) {
+  Tensors tensors = Weights(TinyBert());
+  AddPrefix(tensors, "bert.");
+  const Tensors without_copy = tensors;
+  EXPECT_THAT(Resolve(TinyBert(), without_copy), IsOk());
+  TestTensor table = *FindTensor(tensors, "bert.embeddings.word_embeddings.weight");
+  FindTensor(tensors, table.name)->name = "cls.predictions.decoder.weight";
+  EXPECT_THAT(Resolve(TinyBert(), tensors),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("\"bert.embeddings.word_embeddings.weight\" is missing")));
+}
+
 TEST_F(CheckpointTest, RefusesAFileOfAnotherModel) {
   EXPECT_THAT(Resolve(TinyBert(), {FloatTensor("w", {1}, {1})}),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("37 faults")));
