@@ -489,5 +489,61 @@ TEST(AlbertTest, AcceptsTheKeysOfTheFirstReleaseWhenTheyAreOff) {
   }
 }
 
+// ---- The first checkpoint of each of these families ---------------------------------------------
+
+// As their config.json files are published.
+TEST(PublishedConfigurationsTest, Load) {
+  EXPECT_EQ(SpecOf(json::parse(R"({
+    "architectures": ["RobertaForMaskedLM"], "attention_probs_dropout_prob": 0.1,
+    "bos_token_id": 0, "eos_token_id": 2, "hidden_act": "gelu", "hidden_dropout_prob": 0.1,
+    "hidden_size": 768, "initializer_range": 0.02, "intermediate_size": 3072,
+    "layer_norm_eps": 1e-05, "max_position_embeddings": 514, "model_type": "roberta",
+    "num_attention_heads": 12, "num_hidden_layers": 12, "pad_token_id": 1,
+    "type_vocab_size": 1, "vocab_size": 50265})"))
+                .max_positions,
+            512);
+  EXPECT_EQ(SpecOf(json::parse(R"({
+    "architectures": ["XLMRobertaForMaskedLM"], "attention_probs_dropout_prob": 0.1,
+    "bos_token_id": 0, "eos_token_id": 2, "hidden_act": "gelu", "hidden_dropout_prob": 0.1,
+    "hidden_size": 768, "initializer_range": 0.02, "intermediate_size": 3072,
+    "layer_norm_eps": 1e-05, "max_position_embeddings": 514, "model_type": "xlm-roberta",
+    "num_attention_heads": 12, "num_hidden_layers": 12, "output_past": true, "pad_token_id": 1,
+    "position_embedding_type": "absolute", "transformers_version": "4.17.0.dev0",
+    "type_vocab_size": 1, "use_cache": true, "vocab_size": 250002})"))
+                .vocab_size,
+            250002);
+  EXPECT_EQ(SpecOf(json::parse(R"({
+    "activation": "gelu", "architectures": ["DistilBertForMaskedLM"], "attention_dropout": 0.1,
+    "dim": 768, "dropout": 0.1, "hidden_dim": 3072, "initializer_range": 0.02,
+    "max_position_embeddings": 512, "model_type": "distilbert", "n_heads": 12, "n_layers": 6,
+    "pad_token_id": 0, "qa_dropout": 0.1, "seq_classif_dropout": 0.2,
+    "sinusoidal_pos_embds": false, "tie_weights_": true, "transformers_version": "4.10.0.dev0",
+    "vocab_size": 30522})"))
+                .num_layers,
+            6);
+  EXPECT_EQ(SpecOf(json::parse(R"({
+    "architectures": ["ElectraForPreTraining"], "attention_probs_dropout_prob": 0.1,
+    "embedding_size": 128, "hidden_act": "gelu", "hidden_dropout_prob": 0.1, "hidden_size": 256,
+    "initializer_range": 0.02, "intermediate_size": 1024, "layer_norm_eps": 1e-12,
+    "max_position_embeddings": 512, "model_type": "electra", "num_attention_heads": 4,
+    "num_hidden_layers": 12, "pad_token_id": 0, "position_embedding_type": "absolute",
+    "summary_activation": "gelu", "summary_last_dropout": 0.1, "summary_type": "first",
+    "summary_use_proj": true, "transformers_version": "4.9.0.dev0", "type_vocab_size": 2,
+    "use_cache": true, "vocab_size": 30522})"))
+                .word_width,
+            128);
+  EXPECT_EQ(SpecOf(json::parse(R"({
+    "architectures": ["AlbertForMaskedLM"], "attention_probs_dropout_prob": 0,
+    "bos_token_id": 2, "classifier_dropout_prob": 0.1, "down_scale_factor": 1,
+    "embedding_size": 128, "eos_token_id": 3, "gap_size": 0, "hidden_act": "gelu_new",
+    "hidden_dropout_prob": 0, "hidden_size": 768, "initializer_range": 0.02,
+    "inner_group_num": 1, "intermediate_size": 3072, "layer_norm_eps": 1e-12,
+    "max_position_embeddings": 512, "model_type": "albert", "net_structure_type": 0,
+    "num_attention_heads": 12, "num_hidden_groups": 1, "num_hidden_layers": 12,
+    "num_memory_blocks": 0, "pad_token_id": 0, "type_vocab_size": 2, "vocab_size": 30000})"))
+                .num_groups(),
+            1);
+}
+
 }  // namespace
 }  // namespace encoderd
