@@ -134,11 +134,17 @@ std::vector<std::string> TensorNameFinder::Nearest(const std::string& name,
                                                    const std::set<std::string>& taken) const {
   // Names of which more than a quarter differs are no help.
   const size_t limit = name.size() / 4;
+  // A file of millions of long names that all look alike must not take minutes to refuse; 10^8
+  // steps are a fraction of a second, and a thousand times what an encoder's names take.
+  size_t steps_left = 100'000'000;
   std::set<std::pair<size_t, std::string>> nearest;
   for (const TensorEntry& entry : files_.tensors()) {
     const size_t longer = std::max(entry.name.size(), name.size());
     if (longer - std::min(entry.name.size(), name.size()) > limit) continue;
     if (taken.contains(entry.name)) continue;
+    const size_t steps = entry.name.size() * name.size();
+    if (steps > steps_left) break;
+    steps_left -= steps;
     const size_t distance = EditDistance(entry.name, name);
     if (distance <= limit) nearest.emplace(distance, entry.name);
     if (nearest.size() > 3) nearest.erase(std::prev(nearest.end()));

@@ -41,7 +41,8 @@ class TensorNameFinder {
   // The file's tensors that are `name`, in any spelling: one when all is well.
   std::vector<const TensorEntry*> Find(const std::string& prefix, const std::string& name) const;
 
-  // Up to three names of the file that look like `name` and are not `taken`, nearest first.
+  // Up to three names of the file that look like `name` and are not `taken`, nearest first. Of a
+  // file with very many names, the first ones only are looked at.
   std::vector<std::string> Nearest(const std::string& name,
                                    const std::set<std::string>& taken) const;
 

@@ -642,6 +642,25 @@ TEST(NonFiniteInputTest, IsFoundInHalfPrecision) {
 
 // ---- The plan ---------------------------------------------------------------------------------
 
+// The projection belongs to what the folder says about its vectors, and that is said of the last
+// layer.
+TEST(PlanTest, ProjectsOnlyVectorsOfTheDefaultPoolingOfTheLastLayer) {
+  EncoderSpec spec = TokenSpec();
+  spec.projection = {{.names = {"w", ""}, .out = 7}, {.names = {"v", ""}, .out = 500}};
+  TestRequest request({5});
+  request.request.outputs = {};
+  request.request.outputs.pooled = {
+      {}, {.dimensions = 450}, {.kind = Pooling::kMean}, {.layer = -1}, {.kind = Pooling::kCls}};
+  const Plan plan = PlanOf(spec, request.request);
+  ASSERT_THAT(plan.pooled, SizeIs(5));
+  const bool projected[] = {true, true, false, false, false};
+  const int64_t dimensions[] = {500, 450, 384, 384, 384};
+  for (size_t i = 0; i < 5; ++i) {
+    EXPECT_EQ(plan.pooled[i].projected, projected[i]) << i;
+    EXPECT_EQ(plan.pooled[i].dimensions, dimensions[i]) << i;
+  }
+}
+
 TEST(PlanTest, ResolvesEveryDefault) {
   EncoderSpec spec = TokenSpec();
   spec.default_pooling = Pooling::kCls;

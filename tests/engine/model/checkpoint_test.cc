@@ -402,6 +402,26 @@ TEST_F(CheckpointTest, SharesATensorThatTwoPartsName) {
 }
 
 // Names are searched for in a time that the product of tensors and layers does not rule.
+// Comparing long names takes time, so the nearest one is not found behind ten thousands that are
+// near: they are sorted by name here.
+TEST_F(CheckpointTest, LooksForNearNamesAmongTheFirstOnes) {
+  nlohmann::json config = TinyTokenEncoder();
+  EncoderSpec spec = *SpecFromConfig(config);
+  spec.word_embedding.weight = std::string(512, 'x');
+  const std::string nearest = "z" + std::string(511, 'x');
+  Tensors tensors = {{nearest, "U8", {0}, ""}};
+  for (int i = 0; i < 20'000; ++i) {
+    tensors.push_back({"n" + std::to_string(1'000'000 + i) + std::string(500, 'x'), "U8", {0}, ""});
+  }
+  auto file = SafetensorsFile::Open(folder_.Write("model.safetensors", Safetensors(tensors)));
+  ASSERT_THAT(file.status(), IsOk());
+  EXPECT_EQ(file->tensors().back().name, nearest);
+  const auto checkpoint = Checkpoint::Resolve(*std::move(file), &spec);
+  EXPECT_THAT(checkpoint, StatusIs(absl::StatusCode::kInvalidArgument,
+                                   AllOf(HasSubstr("is missing; the file has \"n1000000xxx"),
+                                         Not(HasSubstr("\"zxxx")))));
+}
+
 TEST_F(CheckpointTest, RefusesHugeFilesOfOtherNamesQuickly) {
   Tensors tensors;
   for (int i = 0; i < 5'000; ++i) {

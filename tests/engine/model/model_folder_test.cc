@@ -179,6 +179,25 @@ TEST_F(ModelFolderTest, TakesPoolingAndNormalizationFromTheModules) {
   }
 }
 
+TEST_F(ModelFolderTest, PoolsTheVectorsOfEveryFamilyAsTheModulesSay) {
+  for (const json& config : TinyModels()) {
+    for (const auto& [mode, pooling] : {std::pair{"pooling_mode_cls_token", Pooling::kCls},
+                                        {"pooling_mode_mean_tokens", Pooling::kMean},
+                                        {"pooling_mode_max_tokens", Pooling::kMax}}) {
+      WriteSentenceBert(PoolingConfig(mode));
+      folder_.Write("config.json", config.dump());
+      folder_.Write("model.safetensors", Safetensors(TinyWeights(*SpecFromConfig(config))));
+      json pooling_config = PoolingConfig(mode);
+      pooling_config["word_embedding_dimension"] = SpecFromConfig(config)->hidden_size;
+      folder_.Write("1_Pooling/config.json", pooling_config.dump());
+      const auto opened = OpenModelFolder(folder_.path());
+      ASSERT_THAT(opened.status(), IsOk());
+      EXPECT_EQ(opened->spec.default_pooling, pooling);
+      EXPECT_TRUE(opened->spec.default_normalize);
+    }
+  }
+}
+
 TEST_F(ModelFolderTest, NormalizesOnlyWhenTheModulesSaySo) {
   WriteSentenceBert(PoolingConfig("pooling_mode_cls_token"));
   folder_.Write("modules.json", Modules({{kTransformer, ""}, {kPooling, "1_Pooling"}}).dump());
