@@ -35,7 +35,7 @@ Answer AnswerShapes(const EncoderSpec& spec, const Plan& plan) {
   for (const PooledOutput& pooled : plan.pooled) {
     answer.pooled.push_back({.shape = {plan.pooled_offsets.back(), pooled.dimensions}, .data = {}});
   }
-  if (plan.logits) answer.logits.shape = {tokens, WidthAfter(spec.logits, spec.hidden_size)};
+  if (plan.logits) answer.logits.shape = {plan.LogitsRows(), spec.logits_width()};
   return answer;
 }
 

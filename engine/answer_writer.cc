@@ -92,7 +92,8 @@ absl::Status AnswerWriter::WriteFinal(BatchItem& item, const HiddenRows& hidden,
   }
   if (!plan.logits) return absl::OkStatus();
   CheckHeadInput(item, hidden, "logits");
-  return WriteLogits(item, hidden, steps);
+  return plan.logits_per_sequence ? WriteSequenceLogits(item, hidden, steps)
+                                  : WriteTokenLogits(item, hidden, steps);
 }
 
 // What the pooled vectors of a sequence are made of: its spans, or all of it.
@@ -157,8 +158,8 @@ absl::Status AnswerWriter::WriteThroughSteps(BatchItem& item, const HiddenRows& 
   return absl::OkStatus();
 }
 
-absl::Status AnswerWriter::WriteLogits(BatchItem& item, const HiddenRows& hidden,
-                                       StepRunner& steps) {
+absl::Status AnswerWriter::WriteTokenLogits(BatchItem& item, const HiddenRows& hidden,
+                                            StepRunner& steps) {
   AnswerTensor& logits = item.answer->logits;
   int64_t dst_row = FirstRow(item);
   for (const HiddenRows::Piece& piece : hidden.pieces) {
@@ -172,6 +173,30 @@ absl::Status AnswerWriter::WriteLogits(BatchItem& item, const HiddenRows& hidden
       }
       dst_row += count;
     }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status AnswerWriter::WriteSequenceLogits(BatchItem& item, const HiddenRows& hidden,
+                                               StepRunner& steps) {
+  const std::span<float> vector = pooled_.floats().first(static_cast<size_t>(hidden.width));
+  const Sequence& sequence = item.request->sequences[item.sequence];
+  if (spec_->classifier_pooling == Pooling::kCls) {
+    // The first token, whatever the mask says, as the classes of transformers take it.
+    std::copy_n(hidden.Row(0), hidden.width, vector.data());
+  } else {
+    Pool(spec_->classifier_pooling,
+         {.hidden = hidden,
+          .keys = sequence.mask.keys,
+          .range = {.begin = 0, .end = static_cast<uint32_t>(sequence.tokens())}},
+         vector);
+  }
+  ASSIGN_OR_RETURN(const float* result, steps.Run(weights_->classifier, vector.data(), 1));
+  AnswerTensor& logits = item.answer->logits;
+  if (!WriteRows({result, static_cast<size_t>(logits.shape.back())},
+                 item.plan->FirstLogitsRow(item.plan->PlaceOf(item.sequence)), item.plan->dtype,
+                 logits)) {
+    Fail(item, "logits");
   }
   return absl::OkStatus();
 }

@@ -43,7 +43,8 @@ class AnswerWriter {
   void WritePooledVectors(BatchItem& item, const HiddenRows& hidden, size_t output);
   absl::Status WriteThroughSteps(BatchItem& item, const HiddenRows& hidden, size_t output,
                                  StepRunner& steps);
-  absl::Status WriteLogits(BatchItem& item, const HiddenRows& hidden, StepRunner& steps);
+  absl::Status WriteTokenLogits(BatchItem& item, const HiddenRows& hidden, StepRunner& steps);
+  absl::Status WriteSequenceLogits(BatchItem& item, const HiddenRows& hidden, StepRunner& steps);
   std::span<const Span> RangesOf(const BatchItem& item);
 
   const EncoderSpec* spec_;

@@ -45,6 +45,7 @@ Plan PartOf(const EncoderSpec& spec, const Plan& plan, const Part& part) {
   Plan result = EmptyPart(plan, part.sequence, part.first_block);
   result.last_hidden_state = plan.last_hidden_state && last;
   result.logits = plan.logits && last;
+  result.logits_per_sequence = plan.logits_per_sequence;
   std::ranges::copy_if(plan.hidden_layers, std::back_inserter(result.hidden_layers), yields);
   std::ranges::copy_if(
       plan.pooled, std::back_inserter(result.pooled),

@@ -101,6 +101,7 @@ struct Plan {
   std::vector<int32_t> query_rows;        // empty = all rows of each sequence
   std::vector<PooledOutput> pooled;
   bool logits = false;
+  bool logits_per_sequence = false;  // one row for each sequence, not for each token
 
   // A part of a pass (parts.h) starts in front of this block, from BatchItem::hidden.
   int64_t first_block = 0;
@@ -118,6 +119,11 @@ struct Plan {
 
   // Index into the offsets of a sequence of the request.
   size_t PlaceOf(size_t sequence) const { return sequence - first_sequence; }
+  // Row of the logits where those of the sequence at `place` begin.
+  int64_t FirstLogitsRow(size_t place) const {
+    return logits_per_sequence ? static_cast<int64_t>(place) : token_offsets[place];
+  }
+  int64_t LogitsRows() const { return FirstLogitsRow(token_offsets.size() - 1); }
 };
 
 // ---- The answer ---------------------------------------------------------------------------------
@@ -140,7 +146,7 @@ struct Answer {
   std::vector<AnswerTensor> hidden_states;  // one per plan.hidden_layers, [tokens, width]
   std::vector<AttentionMap> attentions;     // sequence-major, then plan.attention_layers
   std::vector<AnswerTensor> pooled;         // one per plan.pooled, [sequences or spans, dimensions]
-  AnswerTensor logits;                      // [tokens, vocab]
+  AnswerTensor logits;                      // [tokens, vocab or labels], or [sequences, labels]
 };
 
 }  // namespace encoderd

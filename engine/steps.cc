@@ -9,8 +9,8 @@ namespace {
 
 size_t RowsBytes(const EncoderSpec& spec) {
   int64_t widest = 0;
-  for (const auto* steps : {&spec.input_steps, &spec.embedding_steps, &spec.logits, &spec.pooler,
-                            &spec.projection}) {
+  for (const auto* steps : {&spec.input_steps, &spec.embedding_steps, &spec.logits,
+                            &spec.classifier, &spec.pooler, &spec.projection}) {
     for (const Step& step : *steps) widest = std::max(widest, step.out);
   }
   return static_cast<size_t>(StepRunner::kRows * widest) * sizeof(float);

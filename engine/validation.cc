@@ -63,7 +63,7 @@ std::variant<Plan, Violations> Validate(const EncoderSpec& spec, const RequestLi
 std::vector<std::string> AvailableOutputs(const EncoderSpec& spec) {
   std::vector<std::string> outputs = {"last_hidden_state", "hidden_states", "attentions", "pooled"};
   if (!spec.pooler.empty()) outputs.push_back("pooler");
-  if (!spec.logits.empty()) outputs.push_back("logits");
+  if (spec.has_logits()) outputs.push_back("logits");
   return outputs;
 }
 

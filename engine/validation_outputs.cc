@@ -135,7 +135,8 @@ class OutputCheck {
 
   void ResolveLogits() {
     plan_.logits = outputs_.logits;
-    if (outputs_.logits && spec_.logits.empty()) {
+    plan_.logits_per_sequence = !spec_.classifier.empty();
+    if (outputs_.logits && !spec_.has_logits()) {
       AddUnavailable([] { return std::string("outputs.logits"); }, "logits");
     }
   }
@@ -268,8 +269,8 @@ absl::int128 AnswerBytes(const EncoderSpec& spec, const Plan& plan) {
   for (const PooledOutput& pooled : plan.pooled) {
     values += absl::int128(plan.pooled_offsets.back()) * pooled.dimensions;
   }
-  if (plan.logits && !spec.logits.empty()) {
-    values += absl::int128(tokens) * WidthAfter(spec.logits, spec.hidden_size);
+  if (plan.logits && spec.has_logits()) {
+    values += absl::int128(plan.LogitsRows()) * spec.logits_width();
   }
   return values * absl::int128(DataTypeBytes(plan.dtype));
 }

@@ -210,6 +210,7 @@ class Loader {
       ASSIGN_OR_RETURN(weights.final_norm, ReadNorm(spec_.final_norm, spec_.hidden_size));
     }
     ASSIGN_OR_RETURN(weights.logits, ReadSteps(spec_.logits, spec_.hidden_size));
+    ASSIGN_OR_RETURN(weights.classifier, ReadSteps(spec_.classifier, spec_.hidden_size));
     ASSIGN_OR_RETURN(weights.pooler, ReadSteps(spec_.pooler, spec_.hidden_size));
     ASSIGN_OR_RETURN(weights.projection, ReadSteps(spec_.projection, spec_.hidden_size));
     return weights;
@@ -253,7 +254,8 @@ void EncoderWeights::ForEachOperation(
   auto visit_linear = [&](const std::optional<ops::Linear>& op) {
     if (op.has_value()) linear(*op);
   };
-  for (const auto* steps : {&input_steps, &embedding_steps, &logits, &pooler, &projection}) {
+  for (const auto* steps :
+       {&input_steps, &embedding_steps, &logits, &classifier, &pooler, &projection}) {
     for (const StepWeights& step : *steps) {
       visit_linear(step.linear);
       visit_norm(step.norm);

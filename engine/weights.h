@@ -47,6 +47,7 @@ struct EncoderWeights {
   ops::Attention attention;          // the same kernels serve every block
   std::optional<ops::LayerNorm> final_norm;
   std::vector<StepWeights> logits;
+  std::vector<StepWeights> classifier;
   std::vector<StepWeights> pooler;
   std::vector<StepWeights> projection;
 

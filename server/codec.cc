@@ -321,10 +321,10 @@ class Stretches {
 
   // A tensor whose rows are tokens, or pooled vectors: `offsets` says which.
   void AddRows(size_t tensor, const std::vector<int64_t> Plan::*offsets, const AnswerTensor& rows) {
-    const size_t row_bytes = rows.data.size() / static_cast<size_t>(rows.shape[0]);
-    const auto first_row = static_cast<size_t>(
-        (whole_.*offsets)[whole_.PlaceOf(part_.first_sequence)]);
-    Add(tensor, first_row * row_bytes, rows.data.bytes());
+    AddRows(tensor, (whole_.*offsets)[whole_.PlaceOf(part_.first_sequence)], rows);
+  }
+  void AddLogits(size_t tensor, const AnswerTensor& logits) {
+    AddRows(tensor, whole_.FirstLogitsRow(whole_.PlaceOf(part_.first_sequence)), logits);
   }
 
   // A map of the part's heads and query rows, which follow each other in the whole plan's lists.
@@ -353,6 +353,10 @@ class Stretches {
   std::vector<Stretch> Take() { return std::move(stretches_); }
 
  private:
+  void AddRows(size_t tensor, int64_t first_row, const AnswerTensor& rows) {
+    const size_t row_bytes = rows.data.size() / static_cast<size_t>(rows.shape[0]);
+    Add(tensor, static_cast<size_t>(first_row) * row_bytes, rows.data.bytes());
+  }
   void Add(size_t tensor, size_t offset, std::span<const std::byte> data) {
     stretches_.push_back({static_cast<uint32_t>(tensor), offset, data});
   }
@@ -462,7 +466,7 @@ std::vector<Stretch> StretchesOf(const Plan& whole, const Plan& part, const Answ
   for (size_t i = 0; i < part.pooled.size(); ++i) {
     found.AddRows(first_pooled + part.pooled[i].index, &Plan::pooled_offsets, answer.pooled[i]);
   }
-  if (part.logits) found.AddRows(logits, &Plan::token_offsets, answer.logits);
+  if (part.logits) found.AddLogits(logits, answer.logits);
   return found.Take();
 }
 

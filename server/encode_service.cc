@@ -43,6 +43,7 @@ v1::GetModelResponse Describe(const EncodeContext& context) {
   model.set_default_pooling(ToWire(spec.default_pooling));
   model.set_default_normalize(spec.default_normalize);
   for (std::string& output : AvailableOutputs(spec)) model.add_outputs(std::move(output));
+  for (const std::string& label : spec.labels) model.add_labels(label);
   return model;
 }
 

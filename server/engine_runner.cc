@@ -47,14 +47,15 @@ std::vector<SequenceInfo> SequencesOf(const EncoderSpec& spec, const Plan& plan)
   // A map takes about half of its block, and a head as long as blocks with as many products.
   double blocks =
       static_cast<double>(plan.layers_run - plan.first_block) + (plan.last_map_only ? 0.5 : 0);
+  // One of a whole sequence is too small to count.
   if (plan.logits) blocks += StepProducts(spec.logits, spec.hidden_size) / BlockProducts(spec);
   blocks /= static_cast<double>(spec.num_layers);
 
   int64_t row_values = plan.last_hidden_state ? spec.hidden_size : 0;
   for (const int32_t layer : plan.hidden_layers) row_values += spec.hidden_width(layer);
-  if (plan.logits) row_values += WidthAfter(spec.logits, spec.hidden_size);
   int64_t pooled_values = 0;
   for (const PooledOutput& pooled : plan.pooled) pooled_values += pooled.dimensions;
+  const int64_t logits = plan.logits ? spec.logits_width() : 0;
   const auto maps =
       static_cast<int64_t>(plan.attention_layers.size() * plan.attention_heads.size());
 
@@ -64,7 +65,8 @@ std::vector<SequenceInfo> SequencesOf(const EncoderSpec& spec, const Plan& plan)
     const int64_t tokens = plan.token_offsets[i + 1] - plan.token_offsets[i];
     const int64_t map_rows =
         plan.query_rows.empty() ? tokens : static_cast<int64_t>(plan.query_rows.size());
-    const int64_t values = tokens * row_values + maps * map_rows * tokens +
+    const int64_t values = tokens * row_values +
+                           (plan.FirstLogitsRow(i + 1) - plan.FirstLogitsRow(i)) * logits + maps * map_rows * tokens +
                            (plan.pooled_offsets[i + 1] - plan.pooled_offsets[i]) * pooled_values;
     sequences.push_back({.tokens = tokens,
                          .blocks = blocks,

@@ -5,6 +5,7 @@
 
 #include "engine/model/bert.h"
 #include "engine/model/families.h"
+#include "engine/model/heads.h"
 #include "engine/status_macros.h"
 
 namespace encoderd {
@@ -56,6 +57,7 @@ absl::StatusOr<EncoderSpec> AlbertSpec(const nlohmann::json& json) {
   config.Only("num_memory_blocks", 0);
   config.Only("layers_to_keep", nlohmann::json::array());
   config.Ignore(kHarmlessKeys);
+  ReadHead(config, spec);
   config.Finish();
   RETURN_IF_ERROR(faults.ToStatus("config.json"));
   return spec;

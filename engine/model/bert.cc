@@ -5,6 +5,7 @@
 #include <string>
 
 #include "engine/model/families.h"
+#include "engine/model/heads.h"
 #include "engine/model/transformers_keys.h"
 #include "engine/status_macros.h"
 
@@ -72,6 +73,7 @@ absl::StatusOr<EncoderSpec> BertSpec(const nlohmann::json& json) {
   NameBertEmbeddings(spec);
   NameBertBlocks(spec);
   AddTanhPooler({"pooler.dense.weight", "pooler.dense.bias"}, spec);
+  ReadHead(config, spec);
   config.Finish();
   RETURN_IF_ERROR(faults.ToStatus("config.json"));
   return spec;

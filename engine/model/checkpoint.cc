@@ -104,7 +104,7 @@ void AddMissing(const TensorNameFinder& finder, const std::vector<Found>& found,
 absl::StatusOr<Checkpoint> Checkpoint::Resolve(WeightFiles files, EncoderSpec* spec, bool strict) {
   Checkpoint checkpoint(std::move(files));
   const std::string& path = checkpoint.files_.path();
-  const TensorNameFinder finder(checkpoint.files_, spec->aliases);
+  const TensorNameFinder finder(checkpoint.files_, spec->aliases, spec->ties);
   std::vector<ExpectedTensor> expected = ExpectedTensors(*spec);
   const absl::StatusOr<NamePrefixes> prefixes = finder.FindPrefixes(expected);
   if (!prefixes.ok()) {

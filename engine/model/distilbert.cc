@@ -6,6 +6,7 @@
 
 #include "engine/model/config_reader.h"
 #include "engine/model/families.h"
+#include "engine/model/heads.h"
 #include "engine/model/transformers_keys.h"
 #include "engine/status_macros.h"
 
@@ -61,6 +62,7 @@ absl::StatusOr<EncoderSpec> DistilBertSpec(const nlohmann::json& json) {
   RefuseTransformersSwitches(config);
   config.Ignore(kTransformersHarmlessKeys);
   config.Ignore(kHarmlessKeys);
+  ReadHead(config, spec);
   config.Finish();
   RETURN_IF_ERROR(faults.ToStatus("config.json"));
   return spec;

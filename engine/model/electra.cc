@@ -4,6 +4,7 @@
 
 #include "engine/model/bert.h"
 #include "engine/model/families.h"
+#include "engine/model/heads.h"
 #include "engine/status_macros.h"
 
 namespace encoderd {
@@ -27,6 +28,7 @@ absl::StatusOr<EncoderSpec> ElectraSpec(const nlohmann::json& json) {
                              .out = spec.hidden_size}};
   }
   config.Ignore(kHarmlessKeys);
+  ReadHead(config, spec);
   config.Finish();
   RETURN_IF_ERROR(faults.ToStatus("config.json"));
   return spec;

@@ -29,10 +29,12 @@ absl::StatusOr<std::string> TokenizerSha256(const std::string& dir) {
   return std::string();
 }
 
-absl::StatusOr<EncoderSpec> ReadSpec(const std::string& dir) {
+// `with_head`: as the class that the configuration names; else the encoder alone.
+absl::StatusOr<EncoderSpec> ReadSpec(const std::string& dir, bool with_head) {
   const std::string path = JoinPath(dir, "config.json");
   if (!FileExists(path)) return absl::NotFoundError(absl::StrCat(dir, ": config.json is missing"));
-  ASSIGN_OR_RETURN(const nlohmann::json config, ReadJsonFile(path));
+  ASSIGN_OR_RETURN(nlohmann::json config, ReadJsonFile(path));
+  if (!with_head) config.erase("architectures");
   absl::StatusOr<EncoderSpec> spec = SpecFromConfig(config);
   if (spec.ok()) return spec;
   return absl::Status(spec.status().code(), absl::StrCat(dir, ": ", spec.status().message()));
@@ -85,7 +87,8 @@ absl::StatusOr<ModelFolder> OpenModelFolder(const std::string& dir, bool strict)
   const bool has_modules = FileExists(JoinPath(dir, "modules.json"));
   SentenceTransformer modules = {.encoder_dir = dir};
   if (has_modules) modules = ReadSentenceTransformer(dir, report);
-  absl::StatusOr<EncoderSpec> spec = ReadSpec(modules.encoder_dir);
+  // sentence-transformers loads the encoder alone, whatever class it was cut out of.
+  absl::StatusOr<EncoderSpec> spec = ReadSpec(modules.encoder_dir, /*with_head=*/!has_modules);
   report.Add(spec.status());
   if (spec.ok() && has_modules) report.Add(ApplyModules(modules, dir, *spec));
   absl::StatusOr<WeightFiles> files = OpenWeights(modules, dir, report);

@@ -3,6 +3,7 @@
 #include "absl/strings/str_cat.h"
 #include "engine/model/bert.h"
 #include "engine/model/families.h"
+#include "engine/model/heads.h"
 #include "engine/status_macros.h"
 
 namespace encoderd {
@@ -25,6 +26,7 @@ absl::StatusOr<EncoderSpec> RobertaSpec(const nlohmann::json& json) {
                  absl::StrCat("more than pad_token_id + 1, which is ", rows_before_text));
   }
   spec.max_positions -= rows_before_text;
+  ReadHead(config, spec);
   config.Finish();
   RETURN_IF_ERROR(faults.ToStatus("config.json"));
   return spec;

@@ -88,6 +88,15 @@ struct SuffixAlias {
   bool operator==(const SuffixAlias&) const = default;
 };
 
+// Two tensors that are one: where the file lacks either, it is read from the other's place. By
+// their whole names.
+struct Tie {
+  std::string tensor;
+  std::string same_as;
+
+  bool operator==(const Tie&) const = default;
+};
+
 struct EncoderSpec {
   std::string family;  // model_type, for people; the forward pass never reads it
 
@@ -130,8 +139,12 @@ struct EncoderSpec {
                            // checkpoint lacks it and final_norm_optional
   bool final_norm_optional = false;
 
-  // Heads on top of the last hidden state.
-  std::vector<Step> logits;  // per token: [tokens, out of the last step]
+  // Heads on top of the last hidden state. At most one of the first two gives the logits.
+  std::vector<Step> logits;      // per token: [tokens, out of the last step]
+  std::vector<Step> classifier;  // per sequence, on its first token or on the mean of its visible
+                                 // ones: [sequences, out of the last step]
+  Pooling classifier_pooling = Pooling::kCls;  // kCls (the first token, visible or not) or kMean
+  std::vector<std::string> labels;  // names of the logits' columns; empty: they have none
   std::vector<Step> pooler;  // on each sequence's first token; removed at load when the checkpoint
                              // lacks it and pooler_optional
   bool pooler_optional = false;
@@ -145,6 +158,7 @@ struct EncoderSpec {
 
   // Checkpoint habits of the family.
   std::vector<SuffixAlias> aliases;   // other spellings of tensor names
+  std::vector<Tie> ties;              // tensors that a file may hold once for two uses
   std::vector<std::string> harmless;  // endings of names that may be in the file and mean nothing
 
   bool operator==(const EncoderSpec&) const = default;
@@ -166,6 +180,11 @@ struct EncoderSpec {
   int64_t group_of(int64_t layer) const { return layer / (num_layers / num_groups()); }
   // Of hidden_states.
   int64_t widest_hidden() const { return std::max(embedding_size(), hidden_size); }
+  bool has_logits() const { return !logits.empty() || !classifier.empty(); }
+  // Columns of the logits. REQUIRES: has_logits().
+  int64_t logits_width() const {
+    return WidthAfter(logits.empty() ? classifier : logits, hidden_size);
+  }
   // Width of hidden_states[layer], layer 0 … num_layers.
   int64_t hidden_width(int64_t layer) const { return layer == 0 ? embedding_size() : hidden_size; }
 };

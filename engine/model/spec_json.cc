@@ -85,6 +85,9 @@ void VisitSpec(Spec& spec, Visitor& visit) {
   visit.Bool("final_norm_optional", spec.final_norm_optional, kOptional);
 
   visit.Steps("logits", spec.logits);
+  visit.Steps("classifier", spec.classifier);
+  visit.Choice("classifier_pooling", spec.classifier_pooling, kPoolings, kOptional);
+  visit.Texts("labels", spec.labels);
   visit.Steps("pooler", spec.pooler);
   visit.Bool("pooler_optional", spec.pooler_optional, kOptional);
   visit.Choice("default_pooling", spec.default_pooling, kPoolings, kOptional);
@@ -92,6 +95,7 @@ void VisitSpec(Spec& spec, Visitor& visit) {
   visit.Bool("default_normalize", spec.default_normalize, kOptional);
 
   visit.Aliases("aliases", spec.aliases);
+  visit.Ties("ties", spec.ties);
   visit.Texts("harmless", spec.harmless);
 }
 
@@ -113,6 +117,12 @@ template <typename TheAlias, typename Visitor>
 void VisitAlias(TheAlias& alias, Visitor& visit) {
   visit.Text("from", alias.from, kRequired);
   visit.Text("to", alias.to, kRequired);
+}
+
+template <typename TheTie, typename Visitor>
+void VisitTie(TheTie& tie, Visitor& visit) {
+  visit.Text("tensor", tie.tensor, kRequired);
+  visit.Text("same_as", tie.same_as, kRequired);
 }
 
 class Writer {
@@ -144,6 +154,11 @@ class Writer {
   void Aliases(const char* key, const std::vector<SuffixAlias>& aliases) {
     for (const SuffixAlias& alias : aliases) {
       object_[key].push_back(Nested([&alias](Writer& inner) { VisitAlias(alias, inner); }));
+    }
+  }
+  void Ties(const char* key, const std::vector<Tie>& ties) {
+    for (const Tie& tie : ties) {
+      object_[key].push_back(Nested([&tie](Writer& inner) { VisitTie(tie, inner); }));
     }
   }
   void Texts(const char* key, const std::vector<std::string>& texts) {
@@ -207,6 +222,9 @@ class Reader {
   void Aliases(const char* key, std::vector<SuffixAlias>& aliases) {
     Elements(key, aliases, [](SuffixAlias& alias, Reader& inner) { VisitAlias(alias, inner); });
   }
+  void Ties(const char* key, std::vector<Tie>& ties) {
+    Elements(key, ties, [](Tie& tie, Reader& inner) { VisitTie(tie, inner); });
+  }
   void Texts(const char* key, std::vector<std::string>& texts) {
     const json* value = config_.Find(key);
     if (value == nullptr) return;
@@ -246,7 +264,51 @@ class Reader {
   Faults* const faults_;
 };
 
+// Puts the prefix in front of every tensor's name.
+class Prefixer {
+ public:
+  explicit Prefixer(std::string_view prefix) : prefix_(prefix) {}
+
+  void Names(const char*, TensorNames& names) {
+    for (std::string* name : {&names.weight, &names.bias}) {
+      if (!name->empty()) name->insert(0, prefix_);
+    }
+  }
+  void Steps(const char* key, std::vector<Step>& steps) {
+    for (Step& step : steps) Names(key, step.names);
+  }
+  void Ties(const char*, std::vector<Tie>& ties) {
+    for (Tie& tie : ties) {
+      tie.tensor.insert(0, prefix_);
+      tie.same_as.insert(0, prefix_);
+    }
+  }
+  // Fields that name no tensor; aliases and harmless are endings of names.
+  template <typename... Any>
+  void Text(const char*, Any&&...) {}
+  template <typename... Any>
+  void Size(const char*, Any&&...) {}
+  template <typename... Any>
+  void Positive(const char*, Any&&...) {}
+  template <typename... Any>
+  void Bool(const char*, Any&&...) {}
+  template <typename... Any>
+  void Choice(const char*, Any&&...) {}
+  template <typename... Any>
+  void Aliases(const char*, Any&&...) {}
+  template <typename... Any>
+  void Texts(const char*, Any&&...) {}
+
+ private:
+  const std::string prefix_;
+};
+
 }  // namespace
+
+void AddNamePrefix(std::string_view prefix, EncoderSpec& spec) {
+  Prefixer prefixer(prefix);
+  VisitSpec(spec, prefixer);
+}
 
 json SpecToJson(const EncoderSpec& spec) {
   Writer writer;

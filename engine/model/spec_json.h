@@ -2,6 +2,7 @@
 #pragma once
 
 #include <nlohmann/json.hpp>
+#include <string_view>
 
 #include "absl/status/statusor.h"
 #include "engine/model/spec.h"
@@ -17,5 +18,8 @@ nlohmann::json SpecToJson(const EncoderSpec& spec);
 // Errors: kInvalidArgument beginning with "config.json", one line for each fault with its key's
 // path.
 absl::StatusOr<EncoderSpec> SpecFromJson(const nlohmann::json& config);
+
+// Puts `prefix` in front of the name of every tensor of the spec.
+void AddNamePrefix(std::string_view prefix, EncoderSpec& spec);
 
 }  // namespace encoderd

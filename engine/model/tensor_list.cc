@@ -1,5 +1,6 @@
 #include "engine/model/tensor_list.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -20,6 +21,7 @@ class TensorList {
     AddNorm(spec.final_norm, spec.hidden_size);
     part_ = Part::kRequired;
     AddSteps(spec.logits, spec.hidden_size);
+    AddSteps(spec.classifier, spec.hidden_size);
     part_ = spec.pooler_optional ? Part::kPooler : Part::kRequired;
     AddSteps(spec.pooler, spec.hidden_size);
     part_ = Part::kProjection;
@@ -88,10 +90,18 @@ class TensorList {
     Add(names.bias, {width});
   }
 
+  bool IsTied(const std::string& name) const {
+    return std::ranges::any_of(spec_.ties, [&name](const Tie& tie) {
+      return tie.tensor == name || tie.same_as == name;
+    });
+  }
+
   void Add(const std::string& pattern, std::vector<int64_t> shape) {
     if (pattern.empty()) return;
     list_.push_back({.name = LayerName(pattern, layer_),
                      .shape = std::move(shape),
+                     // The tensor may be the table, whose further rows no id reaches.
+                     .more_rows = IsTied(pattern),
                      .part = part_,
                      .layer = layer_});
   }

@@ -40,8 +40,9 @@ bool EndsWithPart(const std::string& name, const std::string& ending) {
 }
 
 TensorNameFinder::TensorNameFinder(const WeightFiles& files,
-                                   const std::vector<SuffixAlias>& aliases)
-    : files_(files), aliases_(aliases) {}
+                                   const std::vector<SuffixAlias>& aliases,
+                                   const std::vector<Tie>& ties)
+    : files_(files), aliases_(aliases), ties_(ties) {}
 
 std::vector<std::string> TensorNameFinder::Spellings(const std::string& name) const {
   std::vector<std::string> spellings = {name};
@@ -54,6 +55,17 @@ std::vector<std::string> TensorNameFinder::Spellings(const std::string& name) co
 
 std::vector<const TensorEntry*> TensorNameFinder::Find(const std::string& prefix,
                                                        const std::string& name) const {
+  std::vector<const TensorEntry*> found = FindUntied(prefix, name);
+  for (const Tie& tie : ties_) {
+    if (!found.empty()) break;
+    if (tie.tensor == name) found = FindUntied(prefix, tie.same_as);
+    if (tie.same_as == name) found = FindUntied(prefix, tie.tensor);
+  }
+  return found;
+}
+
+std::vector<const TensorEntry*> TensorNameFinder::FindUntied(const std::string& prefix,
+                                                             const std::string& name) const {
   std::vector<const TensorEntry*> found;
   for (const std::string& spelling : Spellings(name)) {
     if (const TensorEntry* entry = files_.Find(prefix + spelling)) found.push_back(entry);

@@ -1,8 +1,9 @@
 // tensor_names.h — finds a spec's tensors in a file that may spell and wrap their names in its own
 // way.
 //
-// Role: names alone. Two habits of checkpoints are undone here: a family's other endings ("gamma"
-//       for "weight"), and the prefix that a wrapping module put in front ("bert.", "model.").
+// Role: names alone. Three habits of checkpoints are undone here: a family's other endings ("gamma"
+//       for "weight"), the prefix that a wrapping module put in front ("bert.", "model."), and
+//       one name for a tensor of two uses.
 #pragma once
 
 #include <set>
@@ -30,15 +31,17 @@ struct NamePrefixes {
 
 class TensorNameFinder {
  public:
-  // Borrows both.
-  TensorNameFinder(const WeightFiles& files, const std::vector<SuffixAlias>& aliases);
+  // Borrows all.
+  TensorNameFinder(const WeightFiles& files, const std::vector<SuffixAlias>& aliases,
+                   const std::vector<Tie>& ties);
 
   // The prefixes under which the file has every required tensor: none if that fits, else the only
   // ones that do. When none do, those that fit best, to report what is missing under them. Errors:
   // kInvalidArgument when several fit, naming them.
   absl::StatusOr<NamePrefixes> FindPrefixes(const std::vector<ExpectedTensor>& expected) const;
 
-  // The file's tensors that are `name`, in any spelling: one when all is well.
+  // The file's tensors that are `name`, in any spelling, or else those that it is tied to: one when
+  // all is well.
   std::vector<const TensorEntry*> Find(const std::string& prefix, const std::string& name) const;
 
   // Up to three names of the file that look like `name` and are not `taken`, nearest first. Of a
@@ -47,6 +50,8 @@ class TensorNameFinder {
                                    const std::set<std::string>& taken) const;
 
  private:
+  std::vector<const TensorEntry*> FindUntied(const std::string& prefix,
+                                             const std::string& name) const;
   std::vector<std::string> Spellings(const std::string& name) const;
   std::vector<std::string> Candidates(const std::vector<const ExpectedTensor*>& group) const;
   size_t CountFound(const std::string& prefix,
@@ -54,6 +59,7 @@ class TensorNameFinder {
 
   const WeightFiles& files_;
   const std::vector<SuffixAlias>& aliases_;
+  const std::vector<Tie>& ties_;
 };
 
 // Whether `name` is `ending`, or ends with "." + ending.

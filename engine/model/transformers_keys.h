@@ -36,7 +36,7 @@ inline constexpr std::string_view kTransformersHarmlessKeys[] = {
     // Training.
     "attention_probs_dropout_prob", "hidden_dropout_prob", "classifier_dropout",
     "initializer_range",
-    // Task heads, which are not served.
+    // Task heads; what a served one needs of these, heads.h reads.
     "num_labels", "_num_labels", "id2label", "label2id", "problem_type", "task_specific_params",
     "tie_word_embeddings", "tie_encoder_decoder", "cross_attention_hidden_size",
     // Written by the conversion of early checkpoints; never read by BertModel.

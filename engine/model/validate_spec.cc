@@ -39,8 +39,10 @@ class Validator {
     CheckNorms();
     CheckNames();
     CheckSteps("logits", spec_.logits, spec_.hidden_size);
+    CheckSteps("classifier", spec_.classifier, spec_.hidden_size);
     CheckSteps("pooler", spec_.pooler, spec_.hidden_size);
     CheckSteps("projection", spec_.projection, spec_.hidden_size);
+    CheckLogits();
     CheckHabits();
     return faults_.ToStatus("config.json");
   }
@@ -189,6 +191,18 @@ class Validator {
     }
   }
 
+  void CheckLogits() {
+    Require(spec_.logits.empty() || spec_.classifier.empty(),
+            "logits and classifier both have steps; expected one of them");
+    Require(spec_.classifier_pooling == Pooling::kCls || spec_.classifier_pooling == Pooling::kMean,
+            "classifier_pooling is of another kind; expected \"cls\" or \"mean\"");
+    const auto labels = static_cast<int64_t>(spec_.labels.size());
+    const int64_t columns = spec_.has_logits() ? spec_.logits_width() : 0;
+    Require(labels == 0 || labels == columns, "labels has ", labels,
+            " entries; expected none or as many as the logits have columns, which is ", columns);
+    for (const std::string& label : spec_.labels) CheckLength("labels", label);
+  }
+
   void CheckLength(const std::string& key, const std::string& name) {
     Require(name.size() <= kMaxNameBytes, key, " has a name of ", name.size(),
             " bytes; expected at most ", kMaxNameBytes);
@@ -202,6 +216,12 @@ class Validator {
   void CheckHabits() {
     CheckEntries("aliases", spec_.aliases.size());
     CheckEntries("harmless", spec_.harmless.size());
+    CheckEntries("ties", spec_.ties.size());
+    for (const Tie& tie : spec_.ties) {
+      Require(!tie.tensor.empty() && !tie.same_as.empty() && tie.tensor != tie.same_as,
+              "ties has \"", tie.tensor, "\" = \"", tie.same_as,
+              "\"; expected two different names");
+    }
     for (const SuffixAlias& alias : spec_.aliases) {
       Require(!alias.from.empty() && !alias.to.empty() && alias.from != alias.to, "aliases has \"",
               alias.from, "\" → \"", alias.to, "\"; expected two different endings");

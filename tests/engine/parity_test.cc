@@ -35,7 +35,7 @@ OutputSpec AllOutputs(const EncoderSpec& spec) {
                     {.kind = Pooling::kMax, .normalize = false}};
   if (!spec.pooler.empty())
     outputs.pooled.push_back({.kind = Pooling::kPooler, .normalize = false});
-  outputs.logits = !spec.logits.empty();
+  outputs.logits = spec.has_logits();
   return outputs;
 }
 
@@ -92,7 +92,9 @@ void CompareCase(const Golden& golden, const GoldenCase& golden_case, const Engi
               tokens * tokens, 0, spec.num_heads);
     }
     if (!spec.logits.empty()) {
-      compare("logits", Floats(answer.logits), answer.logits.shape.back(), row, tokens);
+      compare("logits", Floats(answer.logits), spec.logits_width(), row, tokens);
+    } else if (!spec.classifier.empty()) {
+      compare("logits", Floats(answer.logits), spec.logits_width(), static_cast<int64_t>(i), 1);
     }
     constexpr const char* kPooled[] = {"default", "cls", "mean", "max", "pooler"};
     for (size_t p = 0; p < answer.pooled.size(); ++p) {

@@ -32,7 +32,7 @@ class Outputs:
     hidden_states: list = field(default_factory=list)  # [S, width]; 0 = what enters block 0
     attentions: list = field(default_factory=list)  # [heads, S, S] per block
     last_hidden_state: torch.Tensor = None  # [S, hidden], after the final norm if there is one
-    logits: torch.Tensor = None  # [S, labels or vocabulary]
+    logits: torch.Tensor = None  # [S, labels or vocabulary]; [labels] of a whole sequence
     pooler: torch.Tensor = None  # [hidden], the checkpoint's own pooler
 
 
@@ -349,18 +349,17 @@ class _attention_weights:
 
 
 def run_transformers(module, inputs, visible):
-    """A model of transformers with eager attention, given the mask in its 4-D additive form."""
+    """A model of transformers with eager attention, given the mask in its 4-D additive form; of a
+    class with a head also the head's logits."""
     batched = {name: value.unsqueeze(0) for name, value in inputs.items()}
-    result = module(
-        **batched,
-        attention_mask=additive(visible, next(module.parameters()).dtype).unsqueeze(0),
-        output_hidden_states=True,
-        output_attentions=True,
-    )
+    batched["attention_mask"] = additive(visible, next(module.parameters()).dtype).unsqueeze(0)
+    result = module.base_model(**batched, output_hidden_states=True, output_attentions=True)
     pooler = getattr(result, "pooler_output", None)
+    has_head = module.base_model is not module
     return Outputs(
         hidden_states=[h[0] for h in result.hidden_states],
         attentions=[a[0] for a in result.attentions],
         last_hidden_state=result.last_hidden_state[0],
         pooler=None if pooler is None else pooler[0],
+        logits=module(**batched).logits[0] if has_head else None,
     )

@@ -1,0 +1,223 @@
+#include "engine/model/heads.h"
+
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "engine/model/spec_json.h"
+
+namespace encoderd {
+namespace {
+
+using ::nlohmann::json;
+
+enum class Width { kHidden, kWord, kVocab, kLabels, kOne };
+
+// One layer of a head, by the name in front of ".weight" and ".bias".
+struct Layer {
+  std::string_view name;
+  Width out = Width::kHidden;
+  // Absent: the model's own.
+  std::optional<Activation> activation = Activation::kNone;
+  bool norm = false;
+  // Of a product over the vocabulary: what else its bias is called.
+  std::string_view bias = {};
+};
+
+enum class Rows { kTokens, kSequences };
+
+struct Head {
+  std::string_view class_ending;
+  Rows rows = Rows::kTokens;
+  std::span<const Layer> layers;
+};
+
+struct Family {
+  std::string_view model_type;
+  std::string_view prefix;  // of the encoder's tensors beside a head
+  std::span<const Head> heads;
+};
+
+constexpr std::optional<Activation> kModelsOwn = std::nullopt;
+constexpr Layer kTokenLabels[] = {{.name = "classifier", .out = Width::kLabels}};
+
+// ---- BERT: the pooler lies in the encoder -------------------------------------------------------
+
+constexpr Layer kBertWords[] = {
+    {.name = "cls.predictions.transform.dense", .activation = kModelsOwn},
+    {.name = "cls.predictions.transform.LayerNorm", .norm = true},
+    {.name = "cls.predictions.decoder", .out = Width::kVocab, .bias = "cls.predictions.bias"}};
+constexpr Layer kBertLabels[] = {{.name = "bert.pooler.dense", .activation = Activation::kTanh},
+                                 {.name = "classifier", .out = Width::kLabels}};
+constexpr Head kBertHeads[] = {{"ForMaskedLM", Rows::kTokens, kBertWords},
+                               {"ForPreTraining", Rows::kTokens, kBertWords},
+                               {"ForTokenClassification", Rows::kTokens, kTokenLabels},
+                               {"ForSequenceClassification", Rows::kSequences, kBertLabels}};
+
+// ---- RoBERTa, MPNet and ESM ---------------------------------------------------------------------
+
+constexpr Layer kLmHeadWords[] = {
+    {.name = "lm_head.dense", .activation = Activation::kGelu},
+    {.name = "lm_head.layer_norm", .norm = true},
+    {.name = "lm_head.decoder", .out = Width::kVocab, .bias = "lm_head.bias"}};
+constexpr Layer kTanhLabels[] = {{.name = "classifier.dense", .activation = Activation::kTanh},
+                                 {.name = "classifier.out_proj", .out = Width::kLabels}};
+constexpr Head kLmHeadHeads[] = {{"ForMaskedLM", Rows::kTokens, kLmHeadWords},
+                                 {"ForTokenClassification", Rows::kTokens, kTokenLabels},
+                                 {"ForSequenceClassification", Rows::kSequences, kTanhLabels}};
+
+// ---- DistilBERT ---------------------------------------------------------------------------------
+
+constexpr Layer kDistilWords[] = {{.name = "vocab_transform", .activation = kModelsOwn},
+                                  {.name = "vocab_layer_norm", .norm = true},
+                                  {.name = "vocab_projector", .out = Width::kVocab}};
+constexpr Layer kDistilLabels[] = {{.name = "pre_classifier", .activation = Activation::kRelu},
+                                   {.name = "classifier", .out = Width::kLabels}};
+constexpr Head kDistilHeads[] = {{"ForMaskedLM", Rows::kTokens, kDistilWords},
+                                 {"ForTokenClassification", Rows::kTokens, kTokenLabels},
+                                 {"ForSequenceClassification", Rows::kSequences, kDistilLabels}};
+
+constexpr Family kFamilies[] = {
+    {"bert", "bert.", kBertHeads},
+    {"roberta", "roberta.", kLmHeadHeads},
+    {"xlm-roberta", "roberta.", kLmHeadHeads},
+    {"camembert", "roberta.", kLmHeadHeads},
+    {"distilbert", "distilbert.", kDistilHeads},
+    {"mpnet", "mpnet.", kLmHeadHeads},
+    {"esm", "esm.", kLmHeadHeads},
+};
+
+// ---- From the table to the spec -----------------------------------------------------------------
+
+// The class that config.json names: the first, of which the library takes the rest to be others'.
+std::string ClassOf(ConfigReader& config) {
+  const json* classes = config.Find("architectures");
+  if (classes == nullptr || classes->is_null() || *classes == json::array()) return "";
+  if (classes->is_array() && classes->front().is_string()) {
+    return classes->front().get<std::string>();
+  }
+  config.Fault("architectures", "a list of names of classes");
+  return "";
+}
+
+const Head* FindHead(const Family& family, std::string_view class_name) {
+  for (const Head& head : family.heads) {
+    if (class_name.ends_with(head.class_ending)) return &head;
+  }
+  return nullptr;
+}
+
+// The names of "id2label" in the order of their indices, which are 0 … n-1.
+std::vector<std::string> NamedLabels(ConfigReader& config, const json& names) {
+  std::map<int64_t, std::string> by_index;
+  for (const auto& [key, name] : names.items()) {
+    int64_t index = -1;
+    if (!absl::SimpleAtoi(key, &index) || !name.is_string()) {
+      config.Fault("id2label", "an object of indices from 0 and their names");
+      return {};
+    }
+    by_index[index] = name.get<std::string>();
+  }
+  std::vector<std::string> labels;
+  for (auto& [index, name] : by_index) {
+    if (index != static_cast<int64_t>(labels.size())) {
+      config.Fault("id2label", absl::StrCat("the index ", labels.size(), " among its keys"));
+      return {};
+    }
+    labels.push_back(std::move(name));
+  }
+  if (labels.size() != names.size()) config.Fault("id2label", "each index once");
+  return labels;
+}
+
+// Without names the labels have the ones that the library gives them.
+std::vector<std::string> ReadLabels(ConfigReader& config) {
+  constexpr int64_t kMostWithoutNames = 1 << 16;
+  const json* names = config.Find("id2label");
+  const json* stated = config.Find("num_labels");
+  if (names == nullptr || names->is_null()) {
+    const int64_t count = config.Size("num_labels", 2);
+    if (count > kMostWithoutNames) {
+      config.Fault("num_labels", absl::StrCat("at most ", kMostWithoutNames, " without id2label"));
+      return {};
+    }
+    std::vector<std::string> labels;
+    for (int64_t i = 0; i < count; ++i) labels.push_back(absl::StrCat("LABEL_", i));
+    return labels;
+  }
+  if (!names->is_object() || names->empty()) {
+    config.Fault("id2label", "an object of indices from 0 and their names");
+    return {};
+  }
+  std::vector<std::string> labels = NamedLabels(config, *names);
+  if (stated != nullptr && !stated->is_null() && !labels.empty() && *stated != labels.size()) {
+    config.Fault("num_labels", absl::StrCat("the number of names in id2label, ", labels.size()));
+  }
+  return labels;
+}
+
+int64_t WidthOf(Width width, const EncoderSpec& spec) {
+  switch (width) {
+    case Width::kHidden:
+      return spec.hidden_size;
+    case Width::kWord:
+      return spec.input_size();
+    case Width::kVocab:
+      return spec.vocab_size;
+    case Width::kLabels:
+      return static_cast<int64_t>(spec.labels.size());
+    case Width::kOne:
+      return 1;
+  }
+  return 0;
+}
+
+std::vector<Step> StepsOf(const Head& head, const EncoderSpec& spec) {
+  std::vector<Step> steps;
+  int64_t width = spec.hidden_size;
+  for (const Layer& layer : head.layers) {
+    if (!layer.norm) width = WidthOf(layer.out, spec);
+    const std::string name(layer.name);
+    steps.push_back({.kind = layer.norm ? Step::Kind::kNorm : Step::Kind::kLinear,
+                     .names = {name + ".weight", name + ".bias"},
+                     .out = width,
+                     .activation = layer.activation.value_or(spec.activation)});
+  }
+  return steps;
+}
+
+// The word table may be the last product's matrix, and that product's bias may go by two names.
+void TieToWords(const Layer& layer, bool words, EncoderSpec& spec) {
+  const std::string name(layer.name);
+  if (words) spec.ties.push_back({name + ".weight", spec.word_embedding.weight});
+  if (layer.bias.empty()) return;
+  spec.ties.push_back({name + ".bias", std::string(layer.bias)});
+  // A file with both holds the same numbers twice.
+  spec.harmless.emplace_back(layer.bias);
+}
+
+}  // namespace
+
+void ReadHead(ConfigReader& config, EncoderSpec& spec) {
+  const std::string class_name = ClassOf(config);
+  const Head* head = nullptr;
+  for (const Family& family : kFamilies) {
+    if (family.model_type != spec.family) continue;
+    head = FindHead(family, class_name);
+    if (head != nullptr) AddNamePrefix(family.prefix, spec);
+  }
+  if (head == nullptr) return;
+
+  const Layer& last = head->layers.back();
+  if (last.out == Width::kLabels) spec.labels = ReadLabels(config);
+  (head->rows == Rows::kTokens ? spec.logits : spec.classifier) = StepsOf(*head, spec);
+  if (last.out == Width::kVocab) {
+    TieToWords(last, config.Bool("tie_word_embeddings", true), spec);
+  }
+}
+
+}  // namespace encoderd

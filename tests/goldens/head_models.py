@@ -1,0 +1,65 @@
+"""The goldens of the heads that classes of Hugging Face transformers put on their encoders."""
+
+from transformers import (
+    BertConfig,
+    BertForMaskedLM,
+    BertForSequenceClassification,
+    BertForTokenClassification,
+    CamembertConfig,
+    CamembertForTokenClassification,
+    RobertaConfig,
+    RobertaForMaskedLM,
+    RobertaForSequenceClassification,
+    XLMRobertaConfig,
+    XLMRobertaForMaskedLM,
+    XLMRobertaForSequenceClassification,
+    XLMRobertaForTokenClassification,
+)
+
+from transformers_models import NARROW, golden_of
+
+SIZES = NARROW | {"num_hidden_layers": 1}  # the blocks have goldens of their own
+
+LABELS = {"id2label": {0: "O", 1: "B-PER", 2: "I-PER"}, "label2id": {"O": 0, "B-PER": 1, "I-PER": 2}}
+LARGE_EPS = {"layer_norm_eps": 1e-5}
+ONE_TYPE = {"type_vocab_size": 1}
+
+
+def masked_lm(name, seed, model, config, table, decoder, padding=True):
+    """Saved as the library does, with the tied matrix once; and under its other name."""
+    golden = golden_of(name, seed, model(config), padding=padding)
+    state = golden.folders["model"]
+    once = {key: value for key, value in state.items() if not key.startswith(decoder)}
+    decoder_alone = {key: value for key, value in state.items() if key != table}
+    golden.folders = {"model": once, "model_decoder_alone": decoder_alone}
+    return golden
+
+
+def all_goldens():
+    bert = {"table": "bert.embeddings.word_embeddings.weight", "decoder": "cls.predictions.decoder"}
+    roberta = {"table": "roberta.embeddings.word_embeddings.weight", "decoder": "lm_head.decoder"}
+    yield masked_lm(
+        "bert_masked_lm", 201, BertForMaskedLM, BertConfig(**SIZES), **bert, padding=False
+    )
+    config = BertConfig(**SIZES, **LARGE_EPS, hidden_act="relu")
+    yield masked_lm("bert_masked_lm_relu", 202, BertForMaskedLM, config, **bert, padding=False)
+    config = RobertaConfig(**SIZES, **ONE_TYPE)
+    yield masked_lm("roberta_masked_lm", 203, RobertaForMaskedLM, config, **roberta)
+    config = XLMRobertaConfig(**SIZES, **LARGE_EPS)
+    yield masked_lm("xlm_roberta_masked_lm", 204, XLMRobertaForMaskedLM, config, **roberta)
+
+    for name, seed, model, config in (
+        ("bert_sequences", 211, BertForSequenceClassification, BertConfig(**SIZES, **LABELS)),
+        ("bert_sequences_one", 212, BertForSequenceClassification,
+         BertConfig(**SIZES, **LARGE_EPS, num_labels=1)),
+        ("roberta_sequences", 213, RobertaForSequenceClassification,
+         RobertaConfig(**SIZES, **LABELS)),
+        ("xlm_roberta_sequences", 214, XLMRobertaForSequenceClassification,
+         XLMRobertaConfig(**SIZES, **LARGE_EPS)),
+        ("bert_tokens", 221, BertForTokenClassification, BertConfig(**SIZES, **LABELS)),
+        ("bert_tokens_two", 222, BertForTokenClassification, BertConfig(**SIZES, **LARGE_EPS)),
+        ("xlm_roberta_tokens", 223, XLMRobertaForTokenClassification,
+         XLMRobertaConfig(**SIZES, **LABELS)),
+        ("camembert_tokens", 224, CamembertForTokenClassification, CamembertConfig(**SIZES)),
+    ):  # fmt: skip
+        yield golden_of(name, seed, model(config), padding=config.model_type != "bert")
