@@ -58,7 +58,7 @@ constexpr Head kBertHeads[] = {{"ForMaskedLM", Rows::kTokens, kBertWords},
                                {"ForTokenClassification", Rows::kTokens, kTokenLabels},
                                {"ForSequenceClassification", Rows::kSequences, kBertLabels}};
 
-// ---- RoBERTa, MPNet and ESM ---------------------------------------------------------------------
+// ---- RoBERTa and its kin ------------------------------------------------------------------------
 
 constexpr Layer kLmHeadWords[] = {
     {.name = "lm_head.dense", .activation = Activation::kGelu},
@@ -81,14 +81,44 @@ constexpr Head kDistilHeads[] = {{"ForMaskedLM", Rows::kTokens, kDistilWords},
                                  {"ForTokenClassification", Rows::kTokens, kTokenLabels},
                                  {"ForSequenceClassification", Rows::kSequences, kDistilLabels}};
 
+// ---- ELECTRA: a generator over words, and a discriminator that says which were replaced ---------
+
+constexpr Layer kElectraWords[] = {{.name = "generator_predictions.dense",
+                                    .out = Width::kWord,
+                                    .activation = Activation::kGelu},
+                                   {.name = "generator_predictions.LayerNorm", .norm = true},
+                                   {.name = "generator_lm_head", .out = Width::kVocab}};
+constexpr Layer kElectraReplaced[] = {
+    {.name = "discriminator_predictions.dense", .activation = kModelsOwn},
+    {.name = "discriminator_predictions.dense_prediction", .out = Width::kOne}};
+constexpr Layer kElectraLabels[] = {{.name = "classifier.dense", .activation = Activation::kGelu},
+                                    {.name = "classifier.out_proj", .out = Width::kLabels}};
+constexpr Head kElectraHeads[] = {{"ForMaskedLM", Rows::kTokens, kElectraWords},
+                                  {"ForPreTraining", Rows::kTokens, kElectraReplaced},
+                                  {"ForTokenClassification", Rows::kTokens, kTokenLabels},
+                                  {"ForSequenceClassification", Rows::kSequences, kElectraLabels}};
+
+// ---- ALBERT: its vocabulary is read from vectors as narrow as the word table's ------------------
+
+constexpr Layer kAlbertWords[] = {
+    {.name = "predictions.dense", .out = Width::kWord, .activation = kModelsOwn},
+    {.name = "predictions.LayerNorm", .norm = true},
+    {.name = "predictions.decoder", .out = Width::kVocab, .bias = "predictions.bias"}};
+constexpr Layer kAlbertLabels[] = {{.name = "albert.pooler", .activation = Activation::kTanh},
+                                   {.name = "classifier", .out = Width::kLabels}};
+constexpr Head kAlbertHeads[] = {{"ForMaskedLM", Rows::kTokens, kAlbertWords},
+                                 {"ForPreTraining", Rows::kTokens, kAlbertWords},
+                                 {"ForTokenClassification", Rows::kTokens, kTokenLabels},
+                                 {"ForSequenceClassification", Rows::kSequences, kAlbertLabels}};
+
 constexpr Family kFamilies[] = {
     {"bert", "bert.", kBertHeads},
     {"roberta", "roberta.", kLmHeadHeads},
     {"xlm-roberta", "roberta.", kLmHeadHeads},
     {"camembert", "roberta.", kLmHeadHeads},
     {"distilbert", "distilbert.", kDistilHeads},
-    {"mpnet", "mpnet.", kLmHeadHeads},
-    {"esm", "esm.", kLmHeadHeads},
+    {"electra", "electra.", kElectraHeads},
+    {"albert", "albert.", kAlbertHeads},
 };
 
 // ---- From the table to the spec -----------------------------------------------------------------

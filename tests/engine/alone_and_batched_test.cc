@@ -79,7 +79,7 @@ OutputSpec Outputs(const EncoderSpec& spec) {
   outputs.last_hidden_state = true;
   outputs.attentions = AttentionSpec();
   outputs.pooled = {PoolingSpec()};
-  outputs.logits = !spec.logits.empty();
+  outputs.logits = spec.has_logits();
   return outputs;
 }
 

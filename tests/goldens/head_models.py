@@ -1,12 +1,24 @@
 """The goldens of the heads that classes of Hugging Face transformers put on their encoders."""
 
 from transformers import (
+    AlbertConfig,
+    AlbertForMaskedLM,
+    AlbertForSequenceClassification,
+    AlbertForTokenClassification,
     BertConfig,
     BertForMaskedLM,
     BertForSequenceClassification,
     BertForTokenClassification,
     CamembertConfig,
     CamembertForTokenClassification,
+    DistilBertForMaskedLM,
+    DistilBertForSequenceClassification,
+    DistilBertForTokenClassification,
+    ElectraConfig,
+    ElectraForMaskedLM,
+    ElectraForPreTraining,
+    ElectraForSequenceClassification,
+    ElectraForTokenClassification,
     RobertaConfig,
     RobertaForMaskedLM,
     RobertaForSequenceClassification,
@@ -16,13 +28,17 @@ from transformers import (
     XLMRobertaForTokenClassification,
 )
 
-from transformers_models import NARROW, golden_of
+from transformers_models import NARROW, distilbert_config, golden_of
 
 SIZES = NARROW | {"num_hidden_layers": 1}  # the blocks have goldens of their own
 
 LABELS = {"id2label": {0: "O", 1: "B-PER", 2: "I-PER"}, "label2id": {"O": 0, "B-PER": 1, "I-PER": 2}}
 LARGE_EPS = {"layer_norm_eps": 1e-5}
 ONE_TYPE = {"type_vocab_size": 1}
+
+
+PADDED = ("roberta", "xlm-roberta", "camembert")  # whose positions know the padding
+NARROW_WORDS = SIZES | {"embedding_size": 12}
 
 
 def masked_lm(name, seed, model, config, table, decoder, padding=True):
@@ -48,6 +64,29 @@ def all_goldens():
     config = XLMRobertaConfig(**SIZES, **LARGE_EPS)
     yield masked_lm("xlm_roberta_masked_lm", 204, XLMRobertaForMaskedLM, config, **roberta)
 
+    distilbert = {
+        "table": "distilbert.embeddings.word_embeddings.weight",
+        "decoder": "vocab_projector.weight",
+    }
+    electra = {
+        "table": "electra.embeddings.word_embeddings.weight",
+        "decoder": "generator_lm_head.weight",
+    }
+    albert = {"table": "albert.embeddings.word_embeddings.weight", "decoder": "predictions.decoder"}
+    for name, seed, model, config, names in (
+        ("distilbert_masked_lm", 205, DistilBertForMaskedLM, distilbert_config(SIZES),
+         distilbert),
+        ("distilbert_masked_lm_relu", 206, DistilBertForMaskedLM,
+         distilbert_config(SIZES, activation="relu"), distilbert),
+        ("electra_masked_lm", 207, ElectraForMaskedLM, ElectraConfig(**NARROW_WORDS), electra),
+        ("electra_masked_lm_relu", 208, ElectraForMaskedLM,
+         ElectraConfig(**NARROW_WORDS, hidden_act="relu"), electra),
+        ("albert_masked_lm", 209, AlbertForMaskedLM, AlbertConfig(**NARROW_WORDS), albert),
+        ("albert_masked_lm_relu", 210, AlbertForMaskedLM,
+         AlbertConfig(**NARROW_WORDS, hidden_act="relu"), albert),
+    ):  # fmt: skip
+        yield masked_lm(name, seed, model, config, **names, padding=False)
+
     for name, seed, model, config in (
         ("bert_sequences", 211, BertForSequenceClassification, BertConfig(**SIZES, **LABELS)),
         ("bert_sequences_one", 212, BertForSequenceClassification,
@@ -61,5 +100,18 @@ def all_goldens():
         ("xlm_roberta_tokens", 223, XLMRobertaForTokenClassification,
          XLMRobertaConfig(**SIZES, **LABELS)),
         ("camembert_tokens", 224, CamembertForTokenClassification, CamembertConfig(**SIZES)),
+        ("distilbert_sequences", 215, DistilBertForSequenceClassification,
+         distilbert_config(SIZES, **LABELS)),
+        ("electra_sequences", 216, ElectraForSequenceClassification,
+         ElectraConfig(**NARROW_WORDS, **LABELS)),
+        ("albert_sequences", 217, AlbertForSequenceClassification,
+         AlbertConfig(**NARROW_WORDS, **LABELS)),
+        ("distilbert_tokens", 225, DistilBertForTokenClassification,
+         distilbert_config(SIZES, **LABELS)),
+        ("electra_tokens", 226, ElectraForTokenClassification,
+         ElectraConfig(**NARROW_WORDS, **LABELS)),
+        ("albert_tokens", 227, AlbertForTokenClassification,
+         AlbertConfig(**NARROW_WORDS, **LABELS)),
+        ("electra_replaced", 228, ElectraForPreTraining, ElectraConfig(**NARROW_WORDS)),
     ):  # fmt: skip
-        yield golden_of(name, seed, model(config), padding=config.model_type != "bert")
+        yield golden_of(name, seed, model(config), padding=config.model_type in PADDED)

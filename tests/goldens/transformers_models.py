@@ -121,4 +121,4 @@ def all_goldens():
         yield golden_of(name, seed, model(config))
     config = CamembertConfig(**NARROW, **one_type)
     golden = golden_of("camembert_base", 106, CamembertModel(config, add_pooling_layer=False))
-    yield under_a_prefix(golden, "roberta.", "CamembertForMaskedLM")
+    yield under_a_prefix(golden, "roberta.", "CamembertForMultipleChoice")
