@@ -49,7 +49,7 @@ struct Answer {
   std::vector<std::pair<int32_t, FloatTensor>> hidden_states;  // by layer
   std::vector<AttentionMap> attentions;
   std::vector<FloatTensor> pooled;
-  std::optional<FloatTensor> logits;
+  std::optional<FloatTensor> logits;  // [tokens, columns] or [sequences, labels]
   v1::Timing timing;
   std::string numerics_id;
   std::string request_id;

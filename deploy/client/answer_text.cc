@@ -24,11 +24,17 @@ std::string Milliseconds(absl::Duration duration) {
   return absl::StrFormat("%.2f ms", absl::ToDoubleMilliseconds(duration));
 }
 
-std::string Values(std::span<const float> values, int num_values) {
+// The names of a tensor's columns, where it has some.
+using Labels = std::span<const std::string>;
+
+std::string Values(std::span<const float> values, int num_values, Labels labels = {}) {
   std::string text;
   const size_t shown = std::min(values.size(), static_cast<size_t>(num_values));
   for (const float value : values.first(shown)) absl::StrAppendFormat(&text, "%10.5f", value);
-  return text + (shown < values.size() ? " …" : "");
+  if (shown < values.size()) text += " …";
+  if (values.empty() || labels.size() != values.size()) return text;
+  const auto best = static_cast<size_t>(std::ranges::max_element(values) - values.begin());
+  return absl::StrCat(text, "  ", absl::Utf8SafeCEscape(labels[best]));
 }
 
 std::string Heading(absl::string_view name, const FloatTensor& tensor) {
@@ -45,11 +51,11 @@ void WriteRows(int64_t rows, absl::string_view noun, std::ostream& out, const Li
 
 // A tensor with a row per token: the rows of a lone sequence, or the first row of each.
 void WriteTokenRows(absl::string_view name, const FloatTensor& tensor, const Answer& answer,
-                    int num_values, std::ostream& out) {
+                    int num_values, std::ostream& out, Labels labels = {}) {
   out << Heading(name, tensor);
   if (answer.sequences() == 1) {
     WriteRows(answer.tokens(), "token", out, [&](int64_t token) {
-      return absl::StrFormat("token %d:%s", token, Values(tensor.Row(token), num_values));
+      return absl::StrFormat("token %d:%s", token, Values(tensor.Row(token), num_values, labels));
     });
     return;
   }
@@ -58,15 +64,15 @@ void WriteTokenRows(absl::string_view name, const FloatTensor& tensor, const Ans
     const int64_t tokens = answer.token_offsets[static_cast<size_t>(sequence) + 1] - begin;
     const std::string head =
         absl::StrFormat("sequence %d, %s:", sequence, Counted(tokens, "token"));
-    return tokens == 0 ? head : head + Values(tensor.Row(begin), num_values);
+    return tokens == 0 ? head : head + Values(tensor.Row(begin), num_values, labels);
   });
 }
 
-void WriteTable(absl::string_view name, const FloatTensor& tensor, int num_values,
-                std::ostream& out) {
+void WriteTable(absl::string_view name, const FloatTensor& tensor, absl::string_view row_noun,
+                int num_values, std::ostream& out, Labels labels = {}) {
   out << Heading(name, tensor);
-  WriteRows(tensor.shape[0], "row", out, [&](int64_t row) {
-    return absl::StrFormat("row %d:%s", row, Values(tensor.Row(row), num_values));
+  WriteRows(tensor.shape[0], row_noun, out, [&](int64_t row) {
+    return absl::StrFormat("%s %d:%s", row_noun, row, Values(tensor.Row(row), num_values, labels));
   });
 }
 
@@ -95,7 +101,7 @@ Json TensorJson(const FloatTensor& tensor) {
 }  // namespace
 
 void WriteAnswerText(const Answer& answer, absl::Duration round_trip, int num_values,
-                     std::ostream& out) {
+                     std::span<const std::string> labels, std::ostream& out) {
   const v1::Timing& timing = answer.timing;
   out << Counted(answer.sequences(), "sequence") << ", " << Counted(answer.tokens(), "token")
       << "; request " << absl::Utf8SafeCEscape(answer.request_id) << "; numerics id "
@@ -113,10 +119,13 @@ void WriteAnswerText(const Answer& answer, absl::Duration round_trip, int num_va
   }
   for (const AttentionMap& map : answer.attentions) WriteMap(map, num_values, out);
   for (size_t i = 0; i < answer.pooled.size(); ++i) {
-    WriteTable(absl::StrCat("pooled[", i, "]"), answer.pooled[i], num_values, out);
+    WriteTable(absl::StrCat("pooled[", i, "]"), answer.pooled[i], "row", num_values, out);
   }
-  if (answer.logits.has_value()) {
-    WriteTokenRows("logits", *answer.logits, answer, num_values, out);
+  if (!answer.logits.has_value()) return;
+  if (answer.logits->shape[0] == answer.tokens()) {
+    WriteTokenRows("logits", *answer.logits, answer, num_values, out, labels);
+  } else {
+    WriteTable("logits", *answer.logits, "sequence", num_values, out, labels);
   }
 }
 

@@ -58,7 +58,12 @@ absl::StatusOr<ExitCode> Run(std::span<const std::string> arguments, Streams str
   if (absl::GetFlag(FLAGS_json)) {
     WriteAnswerJson(answer, streams.out);
   } else {
-    WriteAnswerText(answer, round_trip, num_values, streams.out);
+    std::vector<std::string> labels;
+    if (answer.logits.has_value()) {
+      ASSIGN_OR_RETURN(const v1::GetModelResponse model, connection.GetModel());
+      labels.assign(model.labels().begin(), model.labels().end());
+    }
+    WriteAnswerText(answer, round_trip, num_values, labels, streams.out);
   }
   return kExitOk;
 }

@@ -398,6 +398,23 @@ TEST(ValidateTest, PoolerReadsTheLastLayerAlone) {
                                   "reads the last layer: expected 6 or none, got 3")));
 }
 
+TEST(ValidateTest, CountsLogitsByTokenOrBySequence) {
+  TestRequest request({3, 5});
+  request.request.outputs.logits = true;
+  EncoderSpec spec = TokenSpec();
+  spec.logits = {{.out = 7}};
+  const Plan tokens = std::get<Plan>(Validate(spec, {}, request.request));
+  EXPECT_EQ(tokens.LogitsRows(), 8);
+  EXPECT_EQ(tokens.answer_bytes, 8 * 7 * 4);
+
+  spec.logits.clear();
+  spec.classifier = {{.out = 384}, {.out = 7}};
+  const Plan sequences = std::get<Plan>(Validate(spec, {}, request.request));
+  EXPECT_EQ(sequences.LogitsRows(), 2);
+  EXPECT_EQ(sequences.answer_bytes, 2 * 7 * 4);
+  EXPECT_EQ(sequences.layers_run, spec.num_layers);
+}
+
 TEST(AvailableOutputsTest, NamesWhatTheModelHas) {
   EncoderSpec spec = TokenSpec();
   EXPECT_THAT(AvailableOutputs(spec),

@@ -108,6 +108,16 @@ TEST(SequencesOfTest, SharesTheBytesOfEveryKindOfOutputOutBySequence) {
   EXPECT_EQ(sequences[0].answer_bytes + sequences[1].answer_bytes, plan.answer_bytes);
 }
 
+TEST(SequencesOfTest, PredictsARowOfLogitsForEachSequence) {
+  FakeEngine engine;
+  engine.mutable_spec().classifier = {{.kind = Step::Kind::kLinear, .out = 5}};
+  const Plan plan = PlanOf(engine, {{1, 2, 3}, {4}}, {.logits = true});
+  const std::vector<SequenceInfo> sequences = SequencesOf(engine.spec(), plan);
+  ASSERT_EQ(sequences.size(), 2);
+  EXPECT_EQ(sequences[0].answer_bytes, 5 * 4);
+  EXPECT_EQ(sequences[1].answer_bytes, 5 * 4);
+}
+
 TEST(SequencesOfTest, CountsTheBlocksThatRunAndTheHeadsAsBlocks) {
   FakeEngine engine;  // two blocks of 4·8² + 2·8·32 products a token
   const auto blocks = [&](const OutputSpec& outputs) {

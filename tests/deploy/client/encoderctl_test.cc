@@ -265,6 +265,22 @@ TEST_F(EncoderctlTest, PrintsAnswersForPeopleAndForPrograms) {
   EXPECT_FALSE(json.contains("logits"));
 }
 
+TEST_F(EncoderctlTest, NamesTheLabelOfTheLargestLogit) {
+  int64_t rows = 3;
+  encoder_.encode = [&rows](const v1::EncodeRequest&, v1::EncodeResponse& response) {
+    for (const uint32_t offset : {0, 2, 3}) response.add_token_offsets(offset);
+    *response.mutable_logits() = Counting({rows, 2});
+    return grpc::Status::OK;
+  };
+  encoder_.model.add_labels("no");
+  encoder_.model.add_labels("yes");
+  EXPECT_THAT(Run({"encode", "1 2", "3", "--logits"}).out,
+              HasSubstr("  sequence 0, 2 tokens:   0.25000   1.25000  yes\n"));
+  rows = 2;
+  EXPECT_THAT(Run({"encode", "1 2", "3", "--logits"}).out,
+              HasSubstr("logits  FP32 [2, 2]\n  sequence 0:   0.25000   1.25000  yes\n"));
+}
+
 TEST_F(EncoderctlTest, RefusesAnswersThatContradictThemselves) {
   encoder_.encode = [](const v1::EncodeRequest&, v1::EncodeResponse& response) {
     response.add_token_offsets(0);

@@ -308,7 +308,7 @@ TEST(BertTest, LoadsConfigurationsOfAllVersions) {
   const EncoderSpec expected = SpecOf(TinyBert());
   for (const char* extras :
        {// 2.x, everything
-        R"({"architectures": ["BertForMaskedLM"], "attention_probs_dropout_prob": 0.1,
+        R"({"architectures": ["BertModel"], "attention_probs_dropout_prob": 0.1,
                "bos_token_id": 0, "do_sample": false, "eos_token_id": 0,
                "finetuning_task": null, "hidden_dropout_prob": 0.1, "id2label": {"0": "LABEL_0"},
                "initializer_range": 0.02, "is_decoder": false, "label2id": {"LABEL_0": 0},

@@ -198,6 +198,17 @@ TEST_F(ModelFolderTest, PoolsTheVectorsOfEveryFamilyAsTheModulesSay) {
   }
 }
 
+// Many such folders keep the name of the class that their encoder was trained as.
+TEST_F(ModelFolderTest, LoadsTheEncoderAloneWhateverItsClass) {
+  WriteSentenceBert(PoolingConfig("pooling_mode_mean_tokens"));
+  json config = TinyBert();
+  config["architectures"] = {"BertForMaskedLM"};
+  folder_.Write("config.json", config.dump());
+  const auto opened = OpenModelFolder(folder_.path());
+  ASSERT_THAT(opened.status(), IsOk());
+  EXPECT_FALSE(opened->spec.has_logits());
+}
+
 TEST_F(ModelFolderTest, NormalizesOnlyWhenTheModulesSaySo) {
   WriteSentenceBert(PoolingConfig("pooling_mode_cls_token"));
   folder_.Write("modules.json", Modules({{kTransformer, ""}, {kPooling, "1_Pooling"}}).dump());

@@ -69,6 +69,10 @@ EncoderSpec FullSpec() {
   spec.final_norm = {"z", "aa"};
   spec.final_norm_optional = true;
   spec.logits = {{.names = {"bb", ""}, .out = 10, .activation = Activation::kRelu}};
+  spec.classifier = {{.names = {"gg", "hh"}, .out = 15, .activation = Activation::kTanh}};
+  spec.classifier_pooling = Pooling::kMean;
+  spec.labels = {"no", "yes"};
+  spec.ties = {{"bb", "c"}};
   spec.pooler = {{.names = {"cc", "dd"}, .out = 11, .activation = Activation::kGelu}};
   spec.pooler_optional = true;
   spec.default_pooling = Pooling::kPooler;

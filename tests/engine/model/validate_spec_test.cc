@@ -142,6 +142,16 @@ TEST(ValidateSpecTest, RefusesStepsThatDoNotFitTogether) {
               [](Spec& s) { s.default_pooling = Pooling::kPooler; });
 }
 
+TEST(ValidateSpecTest, RefusesLogitsThatDoNotFitTogether) {
+  const auto words = TinyTokenEncoder();
+  ExpectFault(words, "expected one of them", [](Spec& s) { s.classifier = s.logits; });
+  ExpectFault(words, "labels has 2 entries", [](Spec& s) { s.labels = {"a", "b"}; });
+  ExpectFault(TinyBert(), "labels has 1 entries", [](Spec& s) { s.labels = {"a"}; });
+  ExpectFault(words, "classifier_pooling", [](Spec& s) { s.classifier_pooling = Pooling::kMax; });
+  ExpectFault(words, "two different names", [](Spec& s) { s.ties = {{"a", "a"}}; });
+  ExpectFault(words, "two different names", [](Spec& s) { s.ties = {{"", "a"}}; });
+}
+
 TEST(ValidateSpecTest, LimitsNamesAndLists) {
   ExpectFault(TinyTokenEncoder(), "512",
               [](Spec& s) { s.query.weight = "{layer}" + std::string(506, 'x'); });

@@ -71,7 +71,8 @@ class EncodeResult:
     hidden_states: dict[int, TokenRows]  # by layer, never negative; [S, hidden] per sequence
     attentions: dict[tuple[int, int], AttentionMap]  # by (sequence, layer)
     pooled: list[Array]  # one per pooling asked for: [sequences or spans, dimensions]
-    logits: Optional[TokenRows]  # [S, vocab or labels] per sequence
+    # Per sequence [S, vocab or labels]; [1, labels] of a model that labels whole sequences.
+    logits: Optional[TokenRows]
     timing: Timing
     numerics_id: str  # equal ids = equal bits for equal input
     request_id: str
@@ -128,6 +129,15 @@ def result_from_message(response: Any) -> EncodeResult:
                               f"{list(packed.shape)}")
         return TokenRows(packed, offsets)
 
+    def logits_rows(tensor: Any) -> TokenRows:
+        rows = np.arange(len(offsets), dtype=np.int64)
+        if list(tensor.shape[:1]) != [rows[-1]]:
+            return token_rows(tensor, "logits")
+        packed = array_from_tensor(tensor, "logits")
+        if packed.ndim != 2:
+            raise AnswerError(f"logits: expected [{rows[-1]}, width], got {list(packed.shape)}")
+        return TokenRows(packed, rows)
+
     return EncodeResult(
         token_offsets=offsets,
         last_hidden_state=(token_rows(response.last_hidden_state, "last_hidden_state")
@@ -138,7 +148,7 @@ def result_from_message(response: Any) -> EncodeResult:
                     for index, item in enumerate(response.attentions)},
         pooled=[array_from_tensor(tensor, f"pooled[{index}]")
                 for index, tensor in enumerate(response.pooled)],
-        logits=(token_rows(response.logits, "logits")
+        logits=(logits_rows(response.logits)
                 if response.HasField("logits") else None),
         timing=Timing(**{field.name: getattr(response.timing, field.name)
                          for field in dataclasses.fields(Timing)}),

@@ -175,6 +175,16 @@ class AnswerTest(ClientTestCase):
         np.testing.assert_array_equal(result.hidden_states[2][1], f4(4, 2)[3:] + 1)
         np.testing.assert_array_equal(result.logits[1], f4(4, 5)[3:])
         self.assertEqual([rows.shape for rows in result.last_hidden_state], [(3, 2), (1, 2)])
+
+    def test_gives_each_sequence_its_row_where_the_model_labels_sequences(self):
+        self.answer(token_offsets=[0, 3, 4], logits=tensor(f4(2, 5)))
+        result = self.client.encode([[1, 2, 3], [4]], logits=True)
+        np.testing.assert_array_equal(result.logits[1], f4(2, 5)[1:])
+        np.testing.assert_array_equal(result.logits.packed, f4(2, 5))
+
+    def test_has_no_row_beyond_the_last_sequence(self):
+        self.answer(token_offsets=[0, 3, 4], last_hidden_state=tensor(f4(4, 2)))
+        result = self.client.encode([[1, 2, 3], [4]], last_hidden_state=True)
         with self.assertRaises(IndexError):
             result.last_hidden_state[2]
 
