@@ -320,7 +320,8 @@ class Stretches {
   Stretches(const Plan& whole, const Plan& part) : whole_(whole), part_(part) {}
 
   // A tensor whose rows are tokens, or pooled vectors: `offsets` says which.
-  void AddRows(size_t tensor, const std::vector<int64_t> Plan::*offsets, const AnswerTensor& rows) {
+  void AddRows(size_t tensor, const std::vector<int64_t> Plan::* offsets,
+               const AnswerTensor& rows) {
     AddRows(tensor, (whole_.*offsets)[whole_.PlaceOf(part_.first_sequence)], rows);
   }
   void AddLogits(size_t tensor, const AnswerTensor& logits) {

@@ -66,7 +66,8 @@ std::vector<SequenceInfo> SequencesOf(const EncoderSpec& spec, const Plan& plan)
     const int64_t map_rows =
         plan.query_rows.empty() ? tokens : static_cast<int64_t>(plan.query_rows.size());
     const int64_t values = tokens * row_values +
-                           (plan.FirstLogitsRow(i + 1) - plan.FirstLogitsRow(i)) * logits + maps * map_rows * tokens +
+                           (plan.FirstLogitsRow(i + 1) - plan.FirstLogitsRow(i)) * logits +
+                           maps * map_rows * tokens +
                            (plan.pooled_offsets[i + 1] - plan.pooled_offsets[i]) * pooled_values;
     sequences.push_back({.tokens = tokens,
                          .blocks = blocks,

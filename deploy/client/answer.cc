@@ -147,8 +147,8 @@ absl::StatusOr<Answer> ReadAnswer(const v1::EncodeResponse& response) {
   }
   if (response.has_logits()) {
     // A row of logits for each token, or for each sequence; those are the model's to choose.
-    const bool by_sequence = response.logits().shape_size() == 2 &&
-                             response.logits().shape(0) == answer.sequences();
+    const bool by_sequence =
+        response.logits().shape_size() == 2 && response.logits().shape(0) == answer.sequences();
     const std::vector<int64_t> sequence_rows = {answer.sequences(), -1};
     ASSIGN_OR_RETURN(answer.logits, DecodeShaped(response.logits(), "logits",
                                                  by_sequence ? sequence_rows : token_rows));

@@ -83,11 +83,10 @@ constexpr Head kDistilHeads[] = {{"ForMaskedLM", Rows::kTokens, kDistilWords},
 
 // ---- ELECTRA: a generator over words, and a discriminator that says which were replaced ---------
 
-constexpr Layer kElectraWords[] = {{.name = "generator_predictions.dense",
-                                    .out = Width::kWord,
-                                    .activation = Activation::kGelu},
-                                   {.name = "generator_predictions.LayerNorm", .norm = true},
-                                   {.name = "generator_lm_head", .out = Width::kVocab}};
+constexpr Layer kElectraWords[] = {
+    {.name = "generator_predictions.dense", .out = Width::kWord, .activation = Activation::kGelu},
+    {.name = "generator_predictions.LayerNorm", .norm = true},
+    {.name = "generator_lm_head", .out = Width::kVocab}};
 constexpr Layer kElectraReplaced[] = {
     {.name = "discriminator_predictions.dense", .activation = kModelsOwn},
     {.name = "discriminator_predictions.dense_prediction", .out = Width::kOne}};

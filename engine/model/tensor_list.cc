@@ -91,9 +91,8 @@ class TensorList {
   }
 
   bool IsTied(const std::string& name) const {
-    return std::ranges::any_of(spec_.ties, [&name](const Tie& tie) {
-      return tie.tensor == name || tie.same_as == name;
-    });
+    return std::ranges::any_of(
+        spec_.ties, [&name](const Tie& tie) { return tie.tensor == name || tie.same_as == name; });
   }
 
   void Add(const std::string& pattern, std::vector<int64_t> shape) {

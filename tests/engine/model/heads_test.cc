@@ -69,9 +69,9 @@ TEST(HeadsTest, GivesMaskedWordsLogitsOverTheVocabulary) {
   }
   const EncoderSpec roberta =
       SpecOf(OfClass(TinyRoberta(), "RobertaForMaskedLM", {{"hidden_act", "relu"}}));
-  EXPECT_THAT(WeightsOf(roberta.logits), ElementsAre("lm_head.dense.weight",
-                                                     "lm_head.layer_norm.weight",
-                                                     "lm_head.decoder.weight"));
+  EXPECT_THAT(
+      WeightsOf(roberta.logits),
+      ElementsAre("lm_head.dense.weight", "lm_head.layer_norm.weight", "lm_head.decoder.weight"));
   EXPECT_EQ(roberta.logits[0].activation, Activation::kGelu) << "whatever the blocks use";
 }
 
@@ -205,8 +205,7 @@ TEST_F(HeadFileTest, ReadsTheBiasOfTheVocabularyByEitherName) {
 }
 
 TEST_F(HeadFileTest, RefusesAMissingMatrixThatIsNotTied) {
-  const json config =
-      OfClass(TinyBert(), "BertForMaskedLM", {{"tie_word_embeddings", false}});
+  const json config = OfClass(TinyBert(), "BertForMaskedLM", {{"tie_word_embeddings", false}});
   for (const char* absent : {kDecoder, kTable}) {
     EXPECT_THAT(Resolve(config, WeightsWithout(config, absent)).status(),
                 StatusIs(absl::StatusCode::kInvalidArgument,
@@ -230,8 +229,9 @@ TEST_F(HeadFileTest, RefusesAClassWhoseHeadIsNotInTheFile) {
                        AllOf(HasSubstr("\"classifier.weight\" is missing"),
                              HasSubstr("\"classifier.bias\" is missing"))));
   const json sequences = OfClass(TinyBert(), "BertForSequenceClassification");
-  EXPECT_THAT(Resolve(sequences, WeightsWithout(sequences, "bert.pooler")).status(),
-              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("\"bert.pooler.dense.weight\"")));
+  EXPECT_THAT(
+      Resolve(sequences, WeightsWithout(sequences, "bert.pooler")).status(),
+      StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("\"bert.pooler.dense.weight\"")));
 }
 
 TEST_F(HeadFileTest, RefusesAnotherNumberOfLabelsThanTheNamesSay) {
