@@ -35,15 +35,12 @@ SIZES = NARROW | {"num_hidden_layers": 1}  # the blocks have goldens of their ow
 LABELS = {"id2label": {0: "O", 1: "B-PER", 2: "I-PER"}, "label2id": {"O": 0, "B-PER": 1, "I-PER": 2}}
 LARGE_EPS = {"layer_norm_eps": 1e-5}
 ONE_TYPE = {"type_vocab_size": 1}
-
-
-PADDED = ("roberta", "xlm-roberta", "camembert")  # whose positions know the padding
 NARROW_WORDS = SIZES | {"embedding_size": 12}
 
 
-def masked_lm(name, seed, model, config, table, decoder, padding=True):
+def masked_lm(name, seed, model, config, table, decoder):
     """Saved as the library does, with the tied matrix once; and under its other name."""
-    golden = golden_of(name, seed, model(config), padding=padding)
+    golden = golden_of(name, seed, model(config))
     state = golden.folders["model"]
     once = {key: value for key, value in state.items() if not key.startswith(decoder)}
     decoder_alone = {key: value for key, value in state.items() if key != table}
@@ -54,11 +51,9 @@ def masked_lm(name, seed, model, config, table, decoder, padding=True):
 def all_goldens():
     bert = {"table": "bert.embeddings.word_embeddings.weight", "decoder": "cls.predictions.decoder"}
     roberta = {"table": "roberta.embeddings.word_embeddings.weight", "decoder": "lm_head.decoder"}
-    yield masked_lm(
-        "bert_masked_lm", 201, BertForMaskedLM, BertConfig(**SIZES), **bert, padding=False
-    )
+    yield masked_lm("bert_masked_lm", 201, BertForMaskedLM, BertConfig(**SIZES), **bert)
     config = BertConfig(**SIZES, **LARGE_EPS, hidden_act="relu")
-    yield masked_lm("bert_masked_lm_relu", 202, BertForMaskedLM, config, **bert, padding=False)
+    yield masked_lm("bert_masked_lm_relu", 202, BertForMaskedLM, config, **bert)
     config = RobertaConfig(**SIZES, **ONE_TYPE)
     yield masked_lm("roberta_masked_lm", 203, RobertaForMaskedLM, config, **roberta)
     config = XLMRobertaConfig(**SIZES, **LARGE_EPS)
@@ -85,7 +80,7 @@ def all_goldens():
         ("albert_masked_lm_relu", 210, AlbertForMaskedLM,
          AlbertConfig(**NARROW_WORDS, hidden_act="relu"), albert),
     ):  # fmt: skip
-        yield masked_lm(name, seed, model, config, **names, padding=False)
+        yield masked_lm(name, seed, model, config, **names)
 
     for name, seed, model, config in (
         ("bert_sequences", 211, BertForSequenceClassification, BertConfig(**SIZES, **LABELS)),
@@ -114,4 +109,4 @@ def all_goldens():
          AlbertConfig(**NARROW_WORDS, **LABELS)),
         ("electra_replaced", 228, ElectraForPreTraining, ElectraConfig(**NARROW_WORDS)),
     ):  # fmt: skip
-        yield golden_of(name, seed, model(config), padding=config.model_type in PADDED)
+        yield golden_of(name, seed, model(config))
