@@ -30,6 +30,11 @@ import reference_models as ref
 TOLERANCE = 1e-5
 
 
+def encoder_of(module):
+    """What a class of transformers with a head has below it; any other module itself."""
+    return getattr(module, "base_model", module)
+
+
 # ---- Mistakes: each edits a copy of the module, or the mask; None where it cannot be made --------
 
 
@@ -122,7 +127,7 @@ def norm_in_the_wrong_place(golden, module):
 def without_token_types(golden, module):
     if golden.types < 2:
         return None
-    table = module.embeddings.token_type_embeddings.weight
+    table = encoder_of(module).embeddings.token_type_embeddings.weight
     table[1:] = table[0]
     return module
 
@@ -130,8 +135,8 @@ def without_token_types(golden, module):
 def positions_off_by_one(golden, module):
     if hasattr(module, "pe"):
         module.pe = module.pe.roll(-1, 0)
-    elif hasattr(module, "embeddings"):
-        table = module.embeddings.position_embeddings.weight
+    elif hasattr(encoder_of(module), "embeddings"):
+        table = encoder_of(module).embeddings.position_embeddings.weight
         table.copy_(table.roll(-1, 0))
     else:
         return None
@@ -216,11 +221,12 @@ def check_library(golden):
         for sequence in sequences:
             mask = sequence.get("mask", {})
             visible = make_goldens.visible_pairs(mask, golden.heads, sequence["tokens"])
-            expected = make_goldens.run(golden, module, sequence)["last_hidden_state"]
+            right = make_goldens.run(golden, module, sequence)
+            expected = {"last_hidden_state": right["last_hidden_state"]}
             if isinstance(module, nn.TransformerEncoder) and visible.any(-1).all():
                 x = sequence["inputs_embeds"].double().unsqueeze(0)
                 with torch.no_grad():
-                    actual = module(x, mask=~visible)[0]
+                    actual = {"last_hidden_state": module(x, mask=~visible)[0]}
             elif isinstance(golden.module, PreTrainedModel) and set(mask) <= {"keys"}:
                 inputs = {
                     key: torch.tensor(value).unsqueeze(0)
@@ -230,13 +236,16 @@ def check_library(golden):
                 if "inputs_embeds" in sequence:
                     inputs["inputs_embeds"] = sequence["inputs_embeds"].double().unsqueeze(0)
                 keys = mask.get("keys", [1] * sequence["tokens"])
+                inputs["attention_mask"] = torch.tensor([keys])
                 with torch.no_grad():
-                    result = module(**inputs, attention_mask=torch.tensor([keys]))
-                actual = result.last_hidden_state[0]
+                    actual = {"last_hidden_state": encoder_of(module)(**inputs)[0][0]}
+                    if "logits" in right:
+                        expected["logits"] = right["logits"]
+                        actual["logits"] = module(**inputs).logits[0]
             else:
                 continue
             checked += 1
-            error = (actual - expected).abs().max().item()
+            error = make_goldens.max_difference(actual, expected)
             assert error <= 1e-12, (golden.name, sequence, error)
     is_library = isinstance(module, (nn.TransformerEncoder, PreTrainedModel))
     assert checked > 0 or not is_library, golden.name
