@@ -14,11 +14,11 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "engine/io/json.h"
 #include "engine/io/safetensors.h"
 #include "engine/request.h"
 #include "engine/status_macros.h"
+#include "engine/tensor/shape.h"
 #include "engine/validation.h"
 
 namespace encoderd {
@@ -33,10 +33,6 @@ constexpr uint64_t kMaxFileBytes = uint64_t{256} << 20;
 template <typename... Parts>
 absl::Status Refuse(const Parts&... parts) {
   return absl::InvalidArgumentError(absl::StrCat(parts...));
-}
-
-std::string ShapeText(const std::vector<int64_t>& shape) {
-  return absl::StrCat("[", absl::StrJoin(shape, ", "), "]");
 }
 
 // ---- The file -----------------------------------------------------------------------------------

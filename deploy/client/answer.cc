@@ -4,16 +4,12 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "engine/status_macros.h"
 #include "engine/tensor/convert.h"
+#include "engine/tensor/shape.h"
 
 namespace encoderd::client {
 namespace {
-
-std::string ShapeText(std::span<const int64_t> shape) {
-  return absl::StrCat("[", absl::StrJoin(shape, ", "), "]");
-}
 
 std::optional<DataType> FromWire(v1::DataType type) {
   switch (type) {

@@ -13,15 +13,12 @@
 #include "engine/model/tensor_names.h"
 #include "engine/status_macros.h"
 #include "engine/tensor/data_type.h"
+#include "engine/tensor/shape.h"
 
 namespace encoderd {
 namespace {
 
 using Part = ExpectedTensor::Part;
-
-std::string ShapeText(const std::vector<int64_t>& shape) {
-  return absl::StrCat("[", absl::StrJoin(shape, ", "), "]");
-}
 
 // What is wrong with the file's tensor, or nothing.
 std::optional<std::string> Mismatch(const TensorEntry& entry, const ExpectedTensor& expected) {
