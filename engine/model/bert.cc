@@ -7,7 +7,6 @@
 #include "engine/model/families.h"
 #include "engine/model/heads.h"
 #include "engine/model/transformers_keys.h"
-#include "engine/status_macros.h"
 
 namespace encoderd {
 
@@ -39,7 +38,7 @@ void NameBertEmbeddings(EncoderSpec& spec) {
   spec.word_embedding.weight = "embeddings.word_embeddings.weight";
   spec.position_embedding.weight = "embeddings.position_embeddings.weight";
   spec.type_embedding.weight = "embeddings.token_type_embeddings.weight";
-  spec.embedding_norm = {"embeddings.LayerNorm.weight", "embeddings.LayerNorm.bias"};
+  spec.embedding_norm = WithBias("embeddings.LayerNorm");
   // Checkpoints that were converted from TensorFlow.
   spec.aliases = {{"LayerNorm.weight", "LayerNorm.gamma"}, {"LayerNorm.bias", "LayerNorm.beta"}};
   // Buffers 0 … n-1 and all zeros, which older versions saved with the weights.
@@ -47,18 +46,15 @@ void NameBertEmbeddings(EncoderSpec& spec) {
 }
 
 void NameBertBlocks(EncoderSpec& spec) {
-  const auto dense = [](const std::string& name) {
-    return TensorNames{"encoder.layer.{layer}." + name + ".weight",
-                       "encoder.layer.{layer}." + name + ".bias"};
-  };
-  spec.query = dense("attention.self.query");
-  spec.key = dense("attention.self.key");
-  spec.value = dense("attention.self.value");
-  spec.attention_output = dense("attention.output.dense");
-  spec.norm1 = dense("attention.output.LayerNorm");
-  spec.ffn_in = dense("intermediate.dense");
-  spec.ffn_out = dense("output.dense");
-  spec.norm2 = dense("output.LayerNorm");
+  const std::string block = "encoder.layer.{layer}.";
+  spec.query = WithBias(block + "attention.self.query");
+  spec.key = WithBias(block + "attention.self.key");
+  spec.value = WithBias(block + "attention.self.value");
+  spec.attention_output = WithBias(block + "attention.output.dense");
+  spec.norm1 = WithBias(block + "attention.output.LayerNorm");
+  spec.ffn_in = WithBias(block + "intermediate.dense");
+  spec.ffn_out = WithBias(block + "output.dense");
+  spec.norm2 = WithBias(block + "output.LayerNorm");
 }
 
 void AddTanhPooler(const TensorNames& names, EncoderSpec& spec) {
@@ -66,16 +62,12 @@ void AddTanhPooler(const TensorNames& names, EncoderSpec& spec) {
   spec.pooler_optional = true;
 }
 
-absl::StatusOr<EncoderSpec> BertSpec(const nlohmann::json& json) {
-  Faults faults;
-  ConfigReader config(json, "", &faults);
+EncoderSpec BertSpec(ConfigReader& config) {
   EncoderSpec spec = ReadBertKeys(config, {});
   NameBertEmbeddings(spec);
   NameBertBlocks(spec);
-  AddTanhPooler({"pooler.dense.weight", "pooler.dense.bias"}, spec);
+  AddTanhPooler(WithBias("pooler.dense"), spec);
   ReadHead(config, spec);
-  config.Finish();
-  RETURN_IF_ERROR(faults.ToStatus("config.json"));
   return spec;
 }
 

@@ -52,6 +52,8 @@ class ConfigReader {
   // Any value, nullptr when the key is absent. It counts as read.
   const nlohmann::json* Find(std::string_view key);
 
+  // Whether there is no fault, of this reader or of another with the same faults.
+  bool ok() const { return faults_->empty(); }
   // Adds "path.key is VALUE; expected EXPECTED".
   void Fault(std::string_view key, std::string_view expected);
   // Adds a fault when `heads` does not divide `width`; both are values of the keys named. Does

@@ -8,7 +8,6 @@
 #include "engine/model/families.h"
 #include "engine/model/heads.h"
 #include "engine/model/transformers_keys.h"
-#include "engine/status_macros.h"
 
 namespace encoderd {
 namespace {
@@ -19,29 +18,24 @@ constexpr std::string_view kHarmlessKeys[] = {"dropout",      "attention_dropout
                                               "tie_weights_", "sinusoidal_pos_embds"};
 
 void NameTensors(EncoderSpec& spec) {
-  const auto both = [](const std::string& name) {
-    return TensorNames{name + ".weight", name + ".bias"};
-  };
   spec.word_embedding.weight = "embeddings.word_embeddings.weight";
   spec.position_embedding.weight = "embeddings.position_embeddings.weight";
-  spec.embedding_norm = both("embeddings.LayerNorm");
+  spec.embedding_norm = WithBias("embeddings.LayerNorm");
   const std::string block = "transformer.layer.{layer}.";
-  spec.query = both(block + "attention.q_lin");
-  spec.key = both(block + "attention.k_lin");
-  spec.value = both(block + "attention.v_lin");
-  spec.attention_output = both(block + "attention.out_lin");
-  spec.norm1 = both(block + "sa_layer_norm");
-  spec.ffn_in = both(block + "ffn.lin1");
-  spec.ffn_out = both(block + "ffn.lin2");
-  spec.norm2 = both(block + "output_layer_norm");
+  spec.query = WithBias(block + "attention.q_lin");
+  spec.key = WithBias(block + "attention.k_lin");
+  spec.value = WithBias(block + "attention.v_lin");
+  spec.attention_output = WithBias(block + "attention.out_lin");
+  spec.norm1 = WithBias(block + "sa_layer_norm");
+  spec.ffn_in = WithBias(block + "ffn.lin1");
+  spec.ffn_out = WithBias(block + "ffn.lin2");
+  spec.norm2 = WithBias(block + "output_layer_norm");
   spec.harmless = {"embeddings.position_ids"};
 }
 
 }  // namespace
 
-absl::StatusOr<EncoderSpec> DistilBertSpec(const nlohmann::json& json) {
-  Faults faults;
-  ConfigReader config(json, "", &faults);
+EncoderSpec DistilBertSpec(ConfigReader& config) {
   EncoderSpec spec;
   spec.family = config.Text("model_type");
   spec.input = InputKind::kTokenIds;
@@ -63,8 +57,6 @@ absl::StatusOr<EncoderSpec> DistilBertSpec(const nlohmann::json& json) {
   config.Ignore(kTransformersHarmlessKeys);
   config.Ignore(kHarmlessKeys);
   ReadHead(config, spec);
-  config.Finish();
-  RETURN_IF_ERROR(faults.ToStatus("config.json"));
   return spec;
 }
 

@@ -5,7 +5,6 @@
 #include "engine/model/bert.h"
 #include "engine/model/families.h"
 #include "engine/model/heads.h"
-#include "engine/status_macros.h"
 
 namespace encoderd {
 namespace {
@@ -16,21 +15,16 @@ constexpr std::string_view kHarmlessKeys[] = {"summary_type", "summary_use_proj"
 
 }  // namespace
 
-absl::StatusOr<EncoderSpec> ElectraSpec(const nlohmann::json& json) {
-  Faults faults;
-  ConfigReader config(json, "", &faults);
+EncoderSpec ElectraSpec(ConfigReader& config) {
   EncoderSpec spec = ReadBertKeys(config, {.hidden_size = 256, .num_heads = 4, .ffn_size = 1024});
   NameBertEmbeddings(spec);
   NameBertBlocks(spec);
   spec.word_width = config.Size("embedding_size", 128);
   if (spec.word_width != spec.hidden_size) {
-    spec.embedding_steps = {{.names = {"embeddings_project.weight", "embeddings_project.bias"},
-                             .out = spec.hidden_size}};
+    spec.embedding_steps = {{.names = WithBias("embeddings_project"), .out = spec.hidden_size}};
   }
   config.Ignore(kHarmlessKeys);
   ReadHead(config, spec);
-  config.Finish();
-  RETURN_IF_ERROR(faults.ToStatus("config.json"));
   return spec;
 }
 

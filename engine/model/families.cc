@@ -16,18 +16,28 @@ namespace {
 
 using ::nlohmann::json;
 
+template <EncoderSpec (*read)(ConfigReader&)>
+absl::StatusOr<EncoderSpec> ReadWith(const json& config) {
+  Faults faults;
+  ConfigReader reader(config, "", &faults);
+  EncoderSpec spec = read(reader);
+  reader.Finish();
+  RETURN_IF_ERROR(faults.ToStatus("config.json"));
+  return spec;
+}
+
 constexpr std::pair<std::string_view, absl::StatusOr<EncoderSpec> (*)(const json&)> kFamilies[] = {
-    {"fused_qkv_attention", FusedQkvAttentionSpec},
-    {"shared_projection_encoder", SharedProjectionEncoderSpec},
-    {"token_encoder", TokenEncoderSpec},
-    {"torch_transformer_encoder", TorchTransformerEncoderSpec},
-    {"bert", BertSpec},
-    {"roberta", RobertaSpec},
-    {"xlm-roberta", RobertaSpec},
-    {"camembert", RobertaSpec},
-    {"distilbert", DistilBertSpec},
-    {"electra", ElectraSpec},
-    {"albert", AlbertSpec},
+    {"fused_qkv_attention", ReadWith<FusedQkvAttentionSpec>},
+    {"shared_projection_encoder", ReadWith<SharedProjectionEncoderSpec>},
+    {"token_encoder", ReadWith<TokenEncoderSpec>},
+    {"torch_transformer_encoder", ReadWith<TorchTransformerEncoderSpec>},
+    {"bert", ReadWith<BertSpec>},
+    {"roberta", ReadWith<RobertaSpec>},
+    {"xlm-roberta", ReadWith<RobertaSpec>},
+    {"camembert", ReadWith<RobertaSpec>},
+    {"distilbert", ReadWith<DistilBertSpec>},
+    {"electra", ReadWith<ElectraSpec>},
+    {"albert", ReadWith<AlbertSpec>},
     {"custom", SpecFromJson},
 };
 

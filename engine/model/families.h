@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "absl/status/statusor.h"
+#include "engine/model/config_reader.h"
 #include "engine/model/spec.h"
 
 namespace encoderd {
@@ -18,15 +19,16 @@ namespace encoderd {
 // missing, impossible, unknown or not supported; for another model type, what there is.
 absl::StatusOr<EncoderSpec> SpecFromConfig(const nlohmann::json& config);
 
-// The families. REQUIRES: config is an object.
-absl::StatusOr<EncoderSpec> FusedQkvAttentionSpec(const nlohmann::json& config);
-absl::StatusOr<EncoderSpec> SharedProjectionEncoderSpec(const nlohmann::json& config);
-absl::StatusOr<EncoderSpec> TokenEncoderSpec(const nlohmann::json& config);
-absl::StatusOr<EncoderSpec> TorchTransformerEncoderSpec(const nlohmann::json& config);
-absl::StatusOr<EncoderSpec> BertSpec(const nlohmann::json& config);
-absl::StatusOr<EncoderSpec> RobertaSpec(const nlohmann::json& config);
-absl::StatusOr<EncoderSpec> DistilBertSpec(const nlohmann::json& config);
-absl::StatusOr<EncoderSpec> ElectraSpec(const nlohmann::json& config);
-absl::StatusOr<EncoderSpec> AlbertSpec(const nlohmann::json& config);
+// The families. What is wrong with a key becomes a fault of the reader, and so does, afterwards, a
+// key that the family has not read; the spec is then of no meaning.
+EncoderSpec FusedQkvAttentionSpec(ConfigReader& config);
+EncoderSpec SharedProjectionEncoderSpec(ConfigReader& config);
+EncoderSpec TokenEncoderSpec(ConfigReader& config);
+EncoderSpec TorchTransformerEncoderSpec(ConfigReader& config);
+EncoderSpec BertSpec(ConfigReader& config);
+EncoderSpec RobertaSpec(ConfigReader& config);
+EncoderSpec DistilBertSpec(ConfigReader& config);
+EncoderSpec ElectraSpec(ConfigReader& config);
+EncoderSpec AlbertSpec(ConfigReader& config);
 
 }  // namespace encoderd

@@ -5,7 +5,6 @@
 
 #include "engine/model/config_reader.h"
 #include "engine/model/families.h"
-#include "engine/status_macros.h"
 
 namespace encoderd {
 namespace {
@@ -15,8 +14,8 @@ void ReadAttention(EncoderSpec& spec) {
   spec.num_layers = 1;
   spec.residual = false;
   spec.norm = NormPlacement::kNone;
-  spec.fused_qkv = {"qkv_proj.weight", "qkv_proj.bias"};
-  spec.attention_output = {"o_proj.weight", "o_proj.bias"};
+  spec.fused_qkv = WithBias("qkv_proj");
+  spec.attention_output = WithBias("o_proj");
 }
 
 void ReadStack(ConfigReader& config, EncoderSpec& spec) {
@@ -24,31 +23,29 @@ void ReadStack(ConfigReader& config, EncoderSpec& spec) {
   spec.ffn_size = config.Size("ffn_dim");
   spec.activation = Activation::kRelu;
   const std::string block = "layers.{layer}.";
-  spec.fused_qkv = {block + "self_attn.qkv_proj.weight", block + "self_attn.qkv_proj.bias"};
-  spec.attention_output = {block + "self_attn.o_proj.weight", block + "self_attn.o_proj.bias"};
-  spec.norm1 = {block + "norm1.weight", block + "norm1.bias"};
-  spec.ffn_in = {block + "linear_net.0.weight", block + "linear_net.0.bias"};
-  spec.ffn_out = {block + "linear_net.3.weight", block + "linear_net.3.bias"};
-  spec.norm2 = {block + "norm2.weight", block + "norm2.bias"};
+  spec.fused_qkv = WithBias(block + "self_attn.qkv_proj");
+  spec.attention_output = WithBias(block + "self_attn.o_proj");
+  spec.norm1 = WithBias(block + "norm1");
+  spec.ffn_in = WithBias(block + "linear_net.0");
+  spec.ffn_out = WithBias(block + "linear_net.3");
+  spec.norm2 = WithBias(block + "norm2");
 
   if (config.Find("max_len") != nullptr) {
     spec.positions = PositionKind::kSinusoidal;
     spec.max_positions = config.Size("max_len");
   }
   if (config.Bool("input_net", false)) {
-    spec.input_steps = {
-        {.names = {"input_net.1.weight", "input_net.1.bias"}, .out = spec.hidden_size}};
+    spec.input_steps = {{.names = WithBias("input_net.1"), .out = spec.hidden_size}};
   } else if (spec.input_dim != spec.hidden_size) {
     config.Fault("input_dim", "the value of embed_dim in a stack without input_net");
   }
   if (config.Bool("output_net", false)) {
-    spec.logits = {
-        {.names = {"output_net.0.weight", "output_net.0.bias"}, .out = spec.hidden_size},
-        {.kind = Step::Kind::kNorm,
-         .names = {"output_net.1.weight", "output_net.1.bias"},
-         .out = spec.hidden_size,
-         .activation = Activation::kRelu},
-        {.names = {"output_net.4.weight", "output_net.4.bias"}, .out = config.Size("num_classes")}};
+    spec.logits = {{.names = WithBias("output_net.0"), .out = spec.hidden_size},
+                   {.kind = Step::Kind::kNorm,
+                    .names = WithBias("output_net.1"),
+                    .out = spec.hidden_size,
+                    .activation = Activation::kRelu},
+                   {.names = WithBias("output_net.4"), .out = config.Size("num_classes")}};
   } else if (config.Find("num_classes") != nullptr) {
     config.Fault("num_classes", "no such key without output_net");
   }
@@ -56,9 +53,7 @@ void ReadStack(ConfigReader& config, EncoderSpec& spec) {
 
 }  // namespace
 
-absl::StatusOr<EncoderSpec> FusedQkvAttentionSpec(const nlohmann::json& json) {
-  Faults faults;
-  ConfigReader config(json, "", &faults);
+EncoderSpec FusedQkvAttentionSpec(ConfigReader& config) {
   EncoderSpec spec;
   spec.family = config.Text("model_type");
   spec.input = InputKind::kVectors;
@@ -72,7 +67,7 @@ absl::StatusOr<EncoderSpec> FusedQkvAttentionSpec(const nlohmann::json& json) {
   bool stack = false;
   for (const char* key :
        {"num_layers", "ffn_dim", "max_len", "num_classes", "input_net", "output_net"}) {
-    stack = stack || json.contains(key);
+    stack = stack || config.Find(key) != nullptr;
   }
   if (stack) {
     ReadStack(config, spec);
@@ -80,8 +75,6 @@ absl::StatusOr<EncoderSpec> FusedQkvAttentionSpec(const nlohmann::json& json) {
     ReadAttention(spec);
   }
   config.Ignore({{"dropout"}});
-  config.Finish();
-  RETURN_IF_ERROR(faults.ToStatus("config.json"));
   return spec;
 }
 

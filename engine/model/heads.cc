@@ -210,9 +210,8 @@ std::vector<Step> StepsOf(const Head& head, const EncoderSpec& spec) {
   int64_t width = spec.hidden_size;
   for (const Layer& layer : head.layers) {
     if (!layer.norm) width = WidthOf(layer.out, spec);
-    const std::string name(layer.name);
     steps.push_back({.kind = layer.norm ? Step::Kind::kNorm : Step::Kind::kLinear,
-                     .names = {name + ".weight", name + ".bias"},
+                     .names = WithBias(std::string(layer.name)),
                      .out = width,
                      .activation = layer.activation.value_or(spec.activation)});
   }

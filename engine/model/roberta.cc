@@ -4,31 +4,26 @@
 #include "engine/model/bert.h"
 #include "engine/model/families.h"
 #include "engine/model/heads.h"
-#include "engine/status_macros.h"
 
 namespace encoderd {
 
-absl::StatusOr<EncoderSpec> RobertaSpec(const nlohmann::json& json) {
-  Faults faults;
-  ConfigReader config(json, "", &faults);
+EncoderSpec RobertaSpec(ConfigReader& config) {
   // The other two classes kept BERT's vocabulary as their default.
   EncoderSpec spec =
-      ReadBertKeys(config, {.vocab_size = json["model_type"] == "roberta" ? 50265 : 30522});
+      ReadBertKeys(config, {.vocab_size = config.Text("model_type") == "roberta" ? 50265 : 30522});
   NameBertEmbeddings(spec);
   NameBertBlocks(spec);
-  AddTanhPooler({"pooler.dense.weight", "pooler.dense.bias"}, spec);
+  AddTanhPooler(WithBias("pooler.dense"), spec);
 
   // max_position_embeddings counts the rows of the table; those up to the padding's serve no text.
   spec.position_padding_id = config.Size("pad_token_id", 1, /*least=*/0);
   const int64_t rows_before_text = spec.position_padding_id + 1;
-  if (faults.empty() && spec.max_positions <= rows_before_text) {
+  if (config.ok() && spec.max_positions <= rows_before_text) {
     config.Fault("max_position_embeddings",
                  absl::StrCat("more than pad_token_id + 1, which is ", rows_before_text));
   }
   spec.max_positions -= rows_before_text;
   ReadHead(config, spec);
-  config.Finish();
-  RETURN_IF_ERROR(faults.ToStatus("config.json"));
   return spec;
 }
 

@@ -5,13 +5,10 @@
 
 #include "engine/model/config_reader.h"
 #include "engine/model/families.h"
-#include "engine/status_macros.h"
 
 namespace encoderd {
 
-absl::StatusOr<EncoderSpec> SharedProjectionEncoderSpec(const nlohmann::json& json) {
-  Faults faults;
-  ConfigReader config(json, "", &faults);
+EncoderSpec SharedProjectionEncoderSpec(ConfigReader& config) {
   EncoderSpec spec;
   spec.family = config.Text("model_type");
   spec.input = InputKind::kVectors;
@@ -28,14 +25,12 @@ absl::StatusOr<EncoderSpec> SharedProjectionEncoderSpec(const nlohmann::json& js
   spec.query = {block + "attention.queries.weight", ""};
   spec.key = {block + "attention.keys.weight", ""};
   spec.value = {block + "attention.values.weight", ""};
-  spec.attention_output = {block + "attention.fc_out.weight", block + "attention.fc_out.bias"};
-  spec.norm1 = {block + "norm1.weight", block + "norm1.bias"};
-  spec.ffn_in = {block + "feed_forward.0.weight", block + "feed_forward.0.bias"};
-  spec.ffn_out = {block + "feed_forward.2.weight", block + "feed_forward.2.bias"};
-  spec.norm2 = {block + "norm2.weight", block + "norm2.bias"};
+  spec.attention_output = WithBias(block + "attention.fc_out");
+  spec.norm1 = WithBias(block + "norm1");
+  spec.ffn_in = WithBias(block + "feed_forward.0");
+  spec.ffn_out = WithBias(block + "feed_forward.2");
+  spec.norm2 = WithBias(block + "norm2");
   config.Ignore({{"dropout"}});
-  config.Finish();
-  RETURN_IF_ERROR(faults.ToStatus("config.json"));
   return spec;
 }
 

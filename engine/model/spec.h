@@ -50,14 +50,19 @@ enum class QkvLayout {
 
 enum class Pooling { kCls, kMean, kMax, kPooler };
 
-// Tensor names in the checkpoint; "{layer}" stands for the index of the block, or of its group. An empty bias name: no
-// bias.
+// Tensor names in the checkpoint; "{layer}" stands for the index of the block, or of its group. An
+// empty bias name: no bias.
 struct TensorNames {
   std::string weight;
   std::string bias;
 
   bool operator==(const TensorNames&) const = default;
 };
+
+// Those of a PyTorch module with a weight and a bias.
+inline TensorNames WithBias(const std::string& module) {
+  return {module + ".weight", module + ".bias"};
+}
 
 // One step of a stack in front of or behind the blocks: y = activation(x · Wᵀ + b), or y =
 // activation(LayerNorm(x)).

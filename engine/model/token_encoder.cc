@@ -4,13 +4,10 @@
 
 #include "engine/model/config_reader.h"
 #include "engine/model/families.h"
-#include "engine/status_macros.h"
 
 namespace encoderd {
 
-absl::StatusOr<EncoderSpec> TokenEncoderSpec(const nlohmann::json& json) {
-  Faults faults;
-  ConfigReader config(json, "", &faults);
+EncoderSpec TokenEncoderSpec(ConfigReader& config) {
   EncoderSpec spec;
   spec.family = config.Text("model_type");
   spec.input = InputKind::kTokenIds;
@@ -26,18 +23,16 @@ absl::StatusOr<EncoderSpec> TokenEncoderSpec(const nlohmann::json& json) {
 
   spec.word_embedding.weight = "embedding.weight";
   const std::string block = "transformer_blocks.{layer}.";
-  spec.query = {block + "self_attn.query.weight", block + "self_attn.query.bias"};
-  spec.key = {block + "self_attn.key.weight", block + "self_attn.key.bias"};
-  spec.value = {block + "self_attn.value.weight", block + "self_attn.value.bias"};
-  spec.attention_output = {block + "self_attn.fc.weight", block + "self_attn.fc.bias"};
-  spec.norm1 = {block + "norm1.weight", block + "norm1.bias"};
-  spec.ffn_in = {block + "feed_forward.0.weight", block + "feed_forward.0.bias"};
-  spec.ffn_out = {block + "feed_forward.2.weight", block + "feed_forward.2.bias"};
-  spec.norm2 = {block + "norm2.weight", block + "norm2.bias"};
-  spec.logits = {{.names = {"fc.weight", "fc.bias"}, .out = spec.vocab_size}};
+  spec.query = WithBias(block + "self_attn.query");
+  spec.key = WithBias(block + "self_attn.key");
+  spec.value = WithBias(block + "self_attn.value");
+  spec.attention_output = WithBias(block + "self_attn.fc");
+  spec.norm1 = WithBias(block + "norm1");
+  spec.ffn_in = WithBias(block + "feed_forward.0");
+  spec.ffn_out = WithBias(block + "feed_forward.2");
+  spec.norm2 = WithBias(block + "norm2");
+  spec.logits = {{.names = WithBias("fc"), .out = spec.vocab_size}};
   config.Ignore({{"dropout"}});
-  config.Finish();
-  RETURN_IF_ERROR(faults.ToStatus("config.json"));
   return spec;
 }
 

@@ -6,18 +6,15 @@
 
 #include "engine/model/config_reader.h"
 #include "engine/model/families.h"
-#include "engine/status_macros.h"
 
 namespace encoderd {
 
-absl::StatusOr<EncoderSpec> TorchTransformerEncoderSpec(const nlohmann::json& json) {
+EncoderSpec TorchTransformerEncoderSpec(ConfigReader& config) {
   // torch's own "gelu" is the exact form.
   static constexpr NamedValue<Activation> kActivations[] = {{"relu", Activation::kRelu},
                                                             {"gelu", Activation::kGelu}};
   static constexpr std::array<std::string_view, 3> kHarmless = {"dropout", "batch_first",
                                                                 "enable_nested_tensor"};
-  Faults faults;
-  ConfigReader config(json, "", &faults);
   EncoderSpec spec;
   spec.family = config.Text("model_type");
   spec.input = InputKind::kVectors;
@@ -34,17 +31,15 @@ absl::StatusOr<EncoderSpec> TorchTransformerEncoderSpec(const nlohmann::json& js
 
   const std::string block = "layers.{layer}.";
   spec.fused_qkv = {block + "self_attn.in_proj_weight", block + "self_attn.in_proj_bias"};
-  spec.attention_output = {block + "self_attn.out_proj.weight", block + "self_attn.out_proj.bias"};
-  spec.norm1 = {block + "norm1.weight", block + "norm1.bias"};
-  spec.ffn_in = {block + "linear1.weight", block + "linear1.bias"};
-  spec.ffn_out = {block + "linear2.weight", block + "linear2.bias"};
-  spec.norm2 = {block + "norm2.weight", block + "norm2.bias"};
-  spec.final_norm = {"norm.weight", "norm.bias"};
+  spec.attention_output = WithBias(block + "self_attn.out_proj");
+  spec.norm1 = WithBias(block + "norm1");
+  spec.ffn_in = WithBias(block + "linear1");
+  spec.ffn_out = WithBias(block + "linear2");
+  spec.norm2 = WithBias(block + "norm2");
+  spec.final_norm = WithBias("norm");
   spec.final_norm_optional = true;
   config.Only("bias", true);
   config.Ignore(kHarmless);
-  config.Finish();
-  RETURN_IF_ERROR(faults.ToStatus("config.json"));
   return spec;
 }
 
