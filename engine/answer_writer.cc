@@ -37,6 +37,18 @@ void KeepHidden(const BatchItem& item, const HiddenRows& hidden) {
   CHECK_EQ(dst - item.hidden.data(), static_cast<int64_t>(item.hidden.size()));
 }
 
+Span WholeOf(const BatchItem& item) {
+  const Sequence& sequence = item.request->sequences[item.sequence];
+  return {.begin = 0, .end = static_cast<uint32_t>(sequence.tokens())};
+}
+
+// What the pooling makes of a range of the item's sequence, whose hidden tokens it leaves out.
+void PoolRange(const BatchItem& item, const HiddenRows& hidden, Pooling kind, const Span& range,
+               std::span<float> vector) {
+  const Sequence& sequence = item.request->sequences[item.sequence];
+  Pool(kind, {.hidden = hidden, .keys = sequence.mask.keys, .range = range}, vector);
+}
+
 }  // namespace
 
 int64_t AnswerWriter::ScratchBytes(const EncoderSpec& spec) {
@@ -100,7 +112,7 @@ absl::Status AnswerWriter::WriteFinal(BatchItem& item, const HiddenRows& hidden,
 std::span<const Span> AnswerWriter::RangesOf(const BatchItem& item) {
   const Sequence& sequence = item.request->sequences[item.sequence];
   if (!sequence.spans.empty()) return sequence.spans;
-  whole_ = {.begin = 0, .end = static_cast<uint32_t>(sequence.tokens())};
+  whole_ = WholeOf(item);
   return {&whole_, 1};
 }
 
@@ -109,11 +121,7 @@ void AnswerWriter::WritePooledVectors(BatchItem& item, const HiddenRows& hidden,
   const std::span<float> vector = pooled_.floats().first(static_cast<size_t>(hidden.width));
   int64_t row = FirstPooledRow(item);
   for (const Span& range : RangesOf(item)) {
-    Pool(plan.pooled[output].kind,
-         {.hidden = hidden,
-          .keys = item.request->sequences[item.sequence].mask.keys,
-          .range = range},
-         vector);
+    PoolRange(item, hidden, plan.pooled[output].kind, range, vector);
     if (!WritePooled(vector, plan.pooled[output], row++, plan.dtype, item.answer->pooled[output])) {
       Fail(item, absl::StrCat("pooled[", output, "]"));
     }
@@ -125,6 +133,9 @@ void AnswerWriter::WritePooledVectors(BatchItem& item, const HiddenRows& hidden,
 absl::Status AnswerWriter::WriteThroughSteps(BatchItem& item, const HiddenRows& hidden,
                                              size_t output, StepRunner& steps) {
   const PooledOutput& pooled = item.plan->pooled[output];
+  const auto& steps_of_vector = pooled.projected ? weights_->projection : weights_->pooler;
+  const int64_t out =
+      WidthAfter(pooled.projected ? spec_->projection : spec_->pooler, hidden.width);
   const auto width = static_cast<size_t>(hidden.width);
   const std::span<const Span> ranges = RangesOf(item);
   int64_t row = FirstPooledRow(item);
@@ -134,20 +145,13 @@ absl::Status AnswerWriter::WriteThroughSteps(BatchItem& item, const HiddenRows& 
       const std::span<float> vector = pooled_.floats().subspan(i * width, width);
       const Span& range = ranges[first + i];
       if (pooled.projected) {
-        Pool(pooled.kind,
-             {.hidden = hidden,
-              .keys = item.request->sequences[item.sequence].mask.keys,
-              .range = range},
-             vector);
+        PoolRange(item, hidden, pooled.kind, range, vector);
       } else {
         std::copy_n(hidden.Row(range.begin), width, vector.begin());
       }
     }
-    ASSIGN_OR_RETURN(float* result,
-                     steps.Run(pooled.projected ? weights_->projection : weights_->pooler,
-                               pooled_.floats().data(), static_cast<int64_t>(count)));
-    const int64_t out =
-        WidthAfter(pooled.projected ? spec_->projection : spec_->pooler, hidden.width);
+    ASSIGN_OR_RETURN(float* result, steps.Run(steps_of_vector, pooled_.floats().data(),
+                                              static_cast<int64_t>(count)));
     for (size_t i = 0; i < count; ++i, result += out) {
       if (!WritePooled({result, static_cast<size_t>(out)}, pooled, row++, item.plan->dtype,
                        item.answer->pooled[output])) {
@@ -180,16 +184,11 @@ absl::Status AnswerWriter::WriteTokenLogits(BatchItem& item, const HiddenRows& h
 absl::Status AnswerWriter::WriteSequenceLogits(BatchItem& item, const HiddenRows& hidden,
                                                StepRunner& steps) {
   const std::span<float> vector = pooled_.floats().first(static_cast<size_t>(hidden.width));
-  const Sequence& sequence = item.request->sequences[item.sequence];
   if (spec_->classifier_pooling == Pooling::kCls) {
     // The first token, whatever the mask says, as the classes of transformers take it.
     std::copy_n(hidden.Row(0), hidden.width, vector.data());
   } else {
-    Pool(spec_->classifier_pooling,
-         {.hidden = hidden,
-          .keys = sequence.mask.keys,
-          .range = {.begin = 0, .end = static_cast<uint32_t>(sequence.tokens())}},
-         vector);
+    PoolRange(item, hidden, spec_->classifier_pooling, WholeOf(item), vector);
   }
   ASSIGN_OR_RETURN(const float* result, steps.Run(weights_->classifier, vector.data(), 1));
   AnswerTensor& logits = item.answer->logits;
