@@ -45,10 +45,9 @@ void Generation::TakePages(const PhaseShape& shape) {
   const int64_t batch_rows =
       BatchLayout::MaxStoredRows({.max_batch_tokens = shape.limits.max_batch_tokens,
                                   .max_sequence_tokens = shape.limits.max_batch_tokens});
-  const auto take = [](float* rows, int64_t floats) { std::fill_n(rows, floats, 0.0f); };
   const auto take_rows = [&](int64_t first, int64_t rows) {
-    take(At(first).hidden, rows * width_);
-    take(At(first).qkv, rows * qkv_width_);
+    std::fill_n(At(first).hidden, rows * width_, 0.0f);
+    std::fill_n(At(first).qkv, rows * qkv_width_, 0.0f);
   };
   take_rows(0, batch_rows);
   take_rows(first_rows_, shape.GenerationRows() - first_rows_);

@@ -107,10 +107,10 @@ class Engine {
  public:
   virtual ~Engine() = default;
 
-  // Reads the folder, packs the weights, builds and checks the kernels, and asks the model what
-  // the folder's self-check asks. Errors: one line that says
-  // what is wrong with the options or the folder, and where: kInvalidArgument, or the code with
-  // which a file cannot be read; kResourceExhausted, also for threads; kInternal when oneDNN fails.
+  // Reads the folder, packs the weights, builds and checks the kernels, and asks the model what the
+  // folder's self-check asks. Errors say what is wrong with the options or the folder, and where:
+  // kInvalidArgument, or the code with which a file cannot be read; kResourceExhausted, also for
+  // threads; kInternal when oneDNN fails.
   static absl::StatusOr<std::unique_ptr<Engine>> Load(const EngineOptions& options);
 
   virtual const EncoderSpec& spec() const = 0;
