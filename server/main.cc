@@ -14,7 +14,6 @@
 #include "absl/log/log.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "absl/synchronization/mutex.h"
 #include "engine/engine.h"
 #include "engine/ops/runtime.h"
 #include "server/check.h"
@@ -123,9 +122,6 @@ ExitCode Serve(const Options& options, const Signals& signals) {
 
 ExitCode Main(int argc, char** argv) {
   const Signals signals;  // before any thread
-  // Debian's Abseil looks for cycles at every lock of gRPC's: a lock for all of them, and a graph
-  // that only grows, by 0.7 MiB a minute under calls.
-  absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
   const ParsedFlags parsed = ParseFlags(argc, argv);
   if (parsed.help) {
     std::cout << HelpText();

@@ -3,12 +3,9 @@
 #include <string>
 #include <vector>
 
-#include "absl/synchronization/mutex.h"
 #include "deploy/client/command.h"
 
 int main(int argc, char** argv) {
-  // As the server does: Debian's Abseil looks for cycles at every lock of gRPC's.
-  absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
   const std::vector<std::string> arguments(argv + 1, argv + argc);
   const int code = encoderd::client::RunEncoderctl(
       arguments, {.in = std::cin, .out = std::cout, .err = std::cerr});

@@ -14,7 +14,6 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
 #include "tests/load/bare_stream.h"
 #include "tests/load/bench_server.h"
@@ -140,8 +139,4 @@ int Main(int argc, char** argv) {
 }  // namespace
 }  // namespace encoderd::load
 
-int main(int argc, char** argv) {
-  // As the server and the client do: Debian's Abseil looks for cycles at every lock of gRPC's.
-  absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
-  return encoderd::load::Main(argc, argv);
-}
+int main(int argc, char** argv) { return encoderd::load::Main(argc, argv); }

@@ -14,7 +14,6 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_split.h"
-#include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
 #include "tests/soak/dead_mans_switch.h"
 #include "tests/soak/phases.h"
@@ -102,8 +101,4 @@ int Main(int argc, char** argv) {
 }  // namespace
 }  // namespace encoderd::soak
 
-int main(int argc, char** argv) {
-  // As the server and the client do: Debian's Abseil looks for cycles at every lock of gRPC's.
-  absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
-  return encoderd::soak::Main(argc, argv);
-}
+int main(int argc, char** argv) { return encoderd::soak::Main(argc, argv); }
