@@ -68,45 +68,72 @@ struct HeadBlock {
 
 // The scratch of one Run, by name.
 struct Scratch {
-  HeadBlock* blocks;  // [key blocks] of the current head
-  float* packed;      // one head of the sequence, where the caller has not packed it
-  float* scores;      // [key blocks][kQueryBlock][kKeyBlock]
-  float* bias;        // [padded keys]: 0 where the keys mask lets a key be seen, −∞ elsewhere
-  float* row_bias;    // [padded keys]: the same with the other mask parts of one row
-  float* context;     // [kQueryBlock, head_dim]
-  float* map_row;     // [padded keys]
+  HeadBlock* blocks;    // [key blocks] of the current head
+  float* packed;        // one head of the sequence, where the caller has not packed it
+  float* scores;        // [key blocks][kQueryBlock][kKeyBlock], from the first block in reach
+  float* bias;          // [padded keys]: 0 where the keys mask lets a key be seen, −∞ elsewhere
+  float* row_bias;      // [padded keys]: the same with all that is hidden from one row
+  float* context;       // [kQueryBlock, head_dim]
+  float* ones;          // [kQueryStep][kKeyBlock]: the weights of a row that sees nothing
+  float* even_context;  // [kQueryStep, head_dim]: what they give
+  float* map_row;       // [padded keys]
 };
 
 constexpr float kHidden = -std::numeric_limits<float>::infinity();
 
-bool VariesByRow(const Mask& mask) {
+// Keys [first, end) of the key blocks that some rows can reach; first begins a block, and end is
+// the end of one or of the sequence.
+struct Keys {
+  int64_t first;
+  int64_t end;
+};
+
+// Those that rows [first_row, first_row + rows) can reach.
+Keys InReach(const AttentionArgs& args, int64_t first_row, int64_t rows) {
+  if (args.window == 0) return {.first = 0, .end = args.tokens};
+  const int64_t first = std::max<int64_t>(first_row - args.window, 0);
+  const int64_t end = std::min(first_row + rows - 1 + args.window, args.tokens - 1) + 1;
+  return {.first = first / kKeyBlock * kKeyBlock,
+          .end = std::min(RoundUp(end, kKeyBlock), args.tokens)};
+}
+
+bool VariesByRow(const AttentionArgs& args) {
+  const Mask& mask = *args.mask;
   return !mask.pairs.empty() || !mask.head_pairs.empty() || mask.causal ||
-         !mask.segment_ids.empty();
+         !mask.segment_ids.empty() || args.window > 0;
 }
 
 // 0 or −∞ for each key as far as the keys mask and the padding decide.
-void FillKeyBias(const Mask& mask, int64_t tokens, float* bias) {
-  for (int64_t key = 0; key < tokens; ++key) {
+void FillKeyBias(const Mask& mask, Keys keys, float* bias) {
+  for (int64_t key = keys.first; key < keys.end; ++key) {
     bias[key] = mask.keys.empty() || mask.keys[static_cast<size_t>(key)] != 0 ? 0.0f : kHidden;
   }
-  std::fill(bias + tokens, bias + RoundUp(tokens, kKeyStep), kHidden);
+  std::fill(bias + keys.end, bias + RoundUp(keys.end, kKeyStep), kHidden);
 }
 
-// Adds to `bias` what the parts that differ from row to row hide from query `row` of `head`.
-void HideForRow(const Mask& mask, int64_t tokens, int64_t head, int64_t row, float* bias) {
+// Adds to `bias` what is hidden from query `row` of `head` and not from every row.
+void HideForRow(const AttentionArgs& args, Keys keys, int64_t head, int64_t row, float* bias) {
+  const Mask& mask = *args.mask;
   auto hide_zeros = [&](std::span<const uint8_t> part, int64_t plane) {
     if (part.empty()) return;
-    const uint8_t* const seen = part.data() + (plane * tokens + row) * tokens;
-    for (int64_t key = 0; key < tokens; ++key) {
+    const uint8_t* const seen = part.data() + (plane * args.tokens + row) * args.tokens;
+    for (int64_t key = keys.first; key < keys.end; ++key) {
       if (seen[key] == 0) bias[key] = kHidden;
     }
   };
+  auto hide = [&](int64_t first, int64_t end) {
+    if (first < end) std::fill(bias + first, bias + end, kHidden);
+  };
   hide_zeros(mask.pairs, /*plane=*/0);
   hide_zeros(mask.head_pairs, head);
-  if (mask.causal) std::fill(bias + row + 1, bias + tokens, kHidden);
+  if (mask.causal) hide(row + 1, keys.end);
+  if (args.window > 0) {
+    hide(keys.first, row - args.window);
+    hide(row + args.window + 1, keys.end);
+  }
   if (!mask.segment_ids.empty()) {
     const int32_t own = mask.segment_ids[static_cast<size_t>(row)];
-    for (int64_t key = 0; key < tokens; ++key) {
+    for (int64_t key = keys.first; key < keys.end; ++key) {
       if (mask.segment_ids[static_cast<size_t>(key)] != own) bias[key] = kHidden;
     }
   }
@@ -118,6 +145,13 @@ bool WantsRows(const MapOutput& map, int64_t first_row) {
            return row >= first_row && row < first_row + kQueryBlock;
          });
 }
+
+// What is being computed of one head.
+struct HeadRun {
+  int64_t head;
+  int64_t map_head;       // its place in the map, or -1
+  bool has_even_context;  // whether scratch.even_context is this head's
+};
 
 }  // namespace
 
@@ -137,13 +171,23 @@ struct Attention::Impl {
   void PackHead(const float* qkv, int64_t tokens, int64_t head, bool values, float* packed) const;
   HeadBlock* ListBlocks(const float* packed, int64_t tokens, HeadBlock* blocks) const;
   void PrepareHead(const AttentionArgs& args, int64_t head, const Scratch& scratch) const;
-  bool RunQueryBlock(const AttentionArgs& args, int64_t head, int64_t map_head, int64_t first_row,
+  bool RunQueryBlock(const AttentionArgs& args, HeadRun& run, int64_t first_row,
                      const Scratch& scratch) const;
-  float ExpScores(const AttentionArgs& args, int64_t head, int64_t row, int64_t block_row,
-                  const Scratch& scratch) const;
-  void WriteMapRow(const AttentionArgs& args, int64_t map_head, int64_t row, int64_t block_row,
-                   float factor, const Scratch& scratch) const;
+  float ExpScores(const AttentionArgs& args, Keys keys, int64_t head, int64_t row,
+                  const ScoreRow& scores, const Scratch& scratch) const;
+  void WriteMapRow(const AttentionArgs& args, Keys keys, int64_t map_head, int64_t row,
+                   const ScoreRow& scores, float sum, const Scratch& scratch) const;
+  const float* EvenContext(const AttentionArgs& args, HeadRun& run, const Scratch& scratch) const;
 };
+
+namespace {
+
+// Index of the kernels for `key`'s block, which begins there.
+size_t KeyKernel(int64_t tokens, int64_t key) {
+  return static_cast<size_t>(RoundUp(std::min(kKeyBlock, tokens - key), kKeyStep) / kKeyStep - 1);
+}
+
+}  // namespace
 
 absl::StatusOr<Attention> Attention::Create(const AttentionOptions& options) {
   auto impl = std::make_shared<Impl>();
@@ -193,6 +237,8 @@ Scratch Attention::Impl::Carve(int64_t tokens, std::byte* memory) const {
           .bias = take(padded),
           .row_bias = take(padded),
           .context = take(kQueryBlock * options.head_dim),
+          .ones = take(kQueryStep * kKeyBlock),
+          .even_context = take(kQueryStep * options.head_dim),
           .map_row = take(padded)};
 }
 
@@ -262,78 +308,97 @@ void Attention::Pack(const float* qkv, int64_t tokens, float* packed) const {
   }
 }
 
-// Turns the scores of one row into unnormalised weights and returns their sum.
-float Attention::Impl::ExpScores(const AttentionArgs& args, int64_t head, int64_t row,
-                                 int64_t block_row, const Scratch& scratch) const {
+// Turns the scores of one row into unnormalised weights and returns their sum; 0: it sees nothing.
+float Attention::Impl::ExpScores(const AttentionArgs& args, Keys keys, int64_t head, int64_t row,
+                                 const ScoreRow& scores, const Scratch& scratch) const {
   const float* bias = scratch.bias;
-  if (VariesByRow(*args.mask)) {
-    std::copy(scratch.bias, scratch.bias + RoundUp(args.tokens, kKeyStep), scratch.row_bias);
-    HideForRow(*args.mask, args.tokens, head, row, scratch.row_bias);
+  if (VariesByRow(args)) {
+    std::copy(scratch.bias + keys.first, scratch.bias + RoundUp(keys.end, kKeyStep),
+              scratch.row_bias + keys.first);
+    HideForRow(args, keys, head, row, scratch.row_bias);
     bias = scratch.row_bias;
   }
-  return ExpRow({.data = scratch.scores + block_row * kKeyBlock,
-                 .block_stride = kQueryBlock * kKeyBlock,
-                 .keys = args.tokens},
-                bias, options.scale);
+  return ExpRow(scores, bias + keys.first, options.scale);
 }
 
-void Attention::Impl::WriteMapRow(const AttentionArgs& args, int64_t map_head, int64_t row,
-                                  int64_t block_row, float factor, const Scratch& scratch) const {
+void Attention::Impl::WriteMapRow(const AttentionArgs& args, Keys keys, int64_t map_head,
+                                  int64_t row, const ScoreRow& scores, float sum,
+                                  const Scratch& scratch) const {
   const MapOutput& map = *args.map;
   const auto index =
       map.rows.empty() ? row : std::find(map.rows.begin(), map.rows.end(), row) - map.rows.begin();
   const int64_t rows = map.rows.empty() ? args.tokens : static_cast<int64_t>(map.rows.size());
   if (index == rows) return;
-  ScaleRow({.data = scratch.scores + block_row * kKeyBlock,
-            .block_stride = kQueryBlock * kKeyBlock,
-            .keys = args.tokens},
-           factor, scratch.map_row);
+  const std::span<float> weights(scratch.map_row, static_cast<size_t>(args.tokens));
+  if (sum == 0) {
+    std::ranges::fill(weights, 1.0f / static_cast<float>(args.tokens));
+  } else {
+    std::fill_n(scratch.map_row, keys.first, 0.0f);
+    ScaleRow(scores, 1.0f / sum, scratch.map_row + keys.first);
+    std::fill(scratch.map_row + keys.end, scratch.map_row + args.tokens, 0.0f);
+  }
   const auto row_bytes = static_cast<size_t>(args.tokens) * DataTypeBytes(map.type);
-  NarrowFromFp32(map.type, {scratch.map_row, static_cast<size_t>(args.tokens)},
+  NarrowFromFp32(map.type, weights,
                  {map.dst + static_cast<size_t>(map_head * rows + index) * row_bytes, row_bytes});
 }
 
-// map_head: place of the head in the map, or -1. Returns whether every score was finite.
-bool Attention::Impl::RunQueryBlock(const AttentionArgs& args, int64_t head, int64_t map_head,
-                                    int64_t first_row, const Scratch& scratch) const {
+// The sum of v over all keys, for rows that see nothing: computed once for each head that has one.
+const float* Attention::Impl::EvenContext(const AttentionArgs& args, HeadRun& run,
+                                          const Scratch& scratch) const {
+  if (std::exchange(run.has_even_context, true)) return scratch.even_context;
+  std::fill_n(scratch.ones, kQueryStep * kKeyBlock, 1.0f);
+  for (int64_t key = 0; key < args.tokens; key += kKeyBlock) {
+    const auto& kernels = key == 0 ? context : context_add;
+    kernels[KeyKernel(args.tokens, key)][0].Run(scratch.ones, scratch.blocks[key / kKeyBlock].v,
+                                                scratch.even_context);
+  }
+  return scratch.even_context;
+}
+
+// Returns whether every score was finite.
+bool Attention::Impl::RunQueryBlock(const AttentionArgs& args, HeadRun& run, int64_t first_row,
+                                    const Scratch& scratch) const {
   const int64_t d = options.head_dim;
   const int64_t rows = std::min(kQueryBlock, args.first_query + args.queries - first_row);
   const auto row_kernel = static_cast<size_t>(RoundUp(rows, kQueryStep) / kQueryStep - 1);
-  auto key_kernel = [&](int64_t key) {
-    return static_cast<size_t>(
-        RoundUp(std::min(kKeyBlock, args.tokens - key), kKeyStep) / kKeyStep - 1);
-  };
+  const Keys keys = InReach(args, first_row, rows);
+  auto scores_of = [&](int64_t key) { return scratch.scores + (key - keys.first) * kQueryBlock; };
 
   const float* const q = scratch.blocks[first_row / kKeyBlock].q + first_row % kKeyBlock * d;
-  for (int64_t key = 0; key < args.tokens; key += kKeyBlock) {
-    score[key_kernel(key)][row_kernel].Run(q, scratch.blocks[key / kKeyBlock].k,
-                                           scratch.scores + key * kQueryBlock);
+  for (int64_t key = keys.first; key < keys.end; key += kKeyBlock) {
+    score[KeyKernel(args.tokens, key)][row_kernel].Run(q, scratch.blocks[key / kKeyBlock].k,
+                                                       scores_of(key));
   }
 
   bool finite = true;
-  std::array<float, kQueryBlock> factors;
+  std::array<float, kQueryBlock> sums;
   for (int64_t i = 0; i < rows; ++i) {
-    const float sum = ExpScores(args, head, first_row + i, i, scratch);
+    const ScoreRow scores = {.data = scratch.scores + i * kKeyBlock,
+                             .block_stride = kQueryBlock * kKeyBlock,
+                             .keys = keys.end - keys.first};
+    const float sum = ExpScores(args, keys, run.head, first_row + i, scores, scratch);
     finite = finite && std::isfinite(sum);
-    factors[static_cast<size_t>(i)] = 1.0f / sum;
-    if (map_head >= 0) {
-      WriteMapRow(args, map_head, first_row + i, i, factors[static_cast<size_t>(i)], scratch);
+    sums[static_cast<size_t>(i)] = sum;
+    if (run.map_head >= 0) {
+      WriteMapRow(args, keys, run.map_head, first_row + i, scores, sum, scratch);
     }
   }
   if (args.context == nullptr) return finite;
 
-  for (int64_t key = 0; key < args.tokens; key += kKeyBlock) {
-    const auto& kernels = key == 0 ? context : context_add;
-    kernels[key_kernel(key)][row_kernel].Run(scratch.scores + key * kQueryBlock,
-                                             scratch.blocks[key / kKeyBlock].v, scratch.context);
+  for (int64_t key = keys.first; key < keys.end; key += kKeyBlock) {
+    const auto& kernels = key == keys.first ? context : context_add;
+    kernels[KeyKernel(args.tokens, key)][row_kernel].Run(
+        scores_of(key), scratch.blocks[key / kKeyBlock].v, scratch.context);
   }
   // Normalising here touches head_dim values a row instead of S.
   for (int64_t i = 0; i < rows; ++i) {
+    const float sum = sums[static_cast<size_t>(i)];
+    const float* const src =
+        sum == 0 ? EvenContext(args, run, scratch) : scratch.context + i * d;
+    const float factor = 1.0f / (sum == 0 ? static_cast<float>(args.tokens) : sum);
     float* const dst =
-        args.context + (first_row - args.first_query + i) * options.heads * d + head * d;
-    for (int64_t j = 0; j < d; ++j) {
-      dst[j] = scratch.context[i * d + j] * factors[static_cast<size_t>(i)];
-    }
+        args.context + (first_row - args.first_query + i) * options.heads * d + run.head * d;
+    for (int64_t j = 0; j < d; ++j) dst[j] = src[j] * factor;
   }
   return finite;
 }
@@ -342,21 +407,21 @@ absl::StatusOr<bool> Attention::Run(const AttentionArgs& args,
                                     std::span<std::byte> scratch_memory) const {
   const Impl& impl = *impl_;
   const Scratch scratch = impl.Carve(args.tokens, scratch_memory.data());
-  FillKeyBias(*args.mask, args.tokens, scratch.bias);
+  FillKeyBias(*args.mask, InReach(args, args.first_query, args.queries), scratch.bias);
   bool finite = true;
   for (int64_t head = 0; head < impl.options.heads; ++head) {
-    int64_t map_head = -1;
+    HeadRun run = {.head = head, .map_head = -1, .has_even_context = false};
     if (args.map != nullptr) {
       const auto found = std::find(args.map->heads.begin(), args.map->heads.end(), head);
-      if (found != args.map->heads.end()) map_head = found - args.map->heads.begin();
+      if (found != args.map->heads.end()) run.map_head = found - args.map->heads.begin();
     }
-    if (map_head < 0 && args.context == nullptr) continue;
+    if (run.map_head < 0 && args.context == nullptr) continue;
     if (args.stop != nullptr && (*args.stop)()) return absl::CancelledError();
     impl.PrepareHead(args, head, scratch);
     const int64_t end = args.first_query + args.queries;
     for (int64_t row = args.first_query; row < end; row += kQueryBlock) {
       if (args.context == nullptr && !WantsRows(*args.map, row)) continue;
-      finite = impl.RunQueryBlock(args, head, map_head, row, scratch) && finite;
+      finite = impl.RunQueryBlock(args, run, row, scratch) && finite;
     }
   }
   return finite;

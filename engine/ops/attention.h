@@ -4,9 +4,13 @@
 // Source: Vaswani et al. 2017, 3.2; the matrix products are oneDNN 3.7 brgemm micro-kernels,
 //         softmax is ours (softmax.h).
 // Memory: works in blocks of kQueryBlock query rows, so scratch grows with S and never with S².
+// Window: key blocks that no row of a query block can reach are not computed, so a row costs what
+//         its window costs, however long the sequence.
 // Bits:   a sequence is computed alone, whatever else is in its batch; maps are copied from what is
 //         computed anyway. So nothing here depends on the neighbours or on what was asked for.
-// A row that may see no key attends evenly to all keys of its sequence.
+// A row that may see no key attends evenly to all keys of its sequence, those outside its window
+// too. (So do models of transformers whose attention is eager: every score of such a row is the
+// same lowest number.)
 #pragma once
 
 #include <cstddef>
@@ -63,6 +67,8 @@ struct AttentionArgs {
   int64_t first_query = 0;
   int64_t queries = 0;
   const Mask* mask = nullptr;
+  // Row i sees key j only where |i - j| ≤ window, and the mask lets it; 0: wherever the mask does.
+  int64_t window = 0;
   // [queries, heads · head_dim]; null: only the map is wanted and v is left alone.
   float* context = nullptr;
   const MapOutput* map = nullptr;  // null: no map is wanted

@@ -50,11 +50,8 @@ float ExpRow(const ScoreRow& row, const float* bias, float scale) {
   });
   const float max = hn::ReduceMax(d, largest);
   if (max == kHidden) {
-    ForEachVector(row, [&](float* scores, int64_t key) HWY_ATTR {
-      const auto real = hn::FirstN(d, static_cast<size_t>(std::max<int64_t>(0, row.keys - key)));
-      hn::StoreU(hn::IfThenElseZero(real, hn::Set(d, 1.0f)), d, scores);
-    });
-    return static_cast<float>(row.keys) + hn::ReduceSum(d, poison);
+    ForEachVector(row, [&](float* scores, int64_t) HWY_ATTR { hn::StoreU(zero, d, scores); });
+    return hn::ReduceSum(d, poison);
   }
 
   const auto max_v = hn::Set(d, max);

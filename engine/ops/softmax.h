@@ -17,13 +17,13 @@ inline constexpr int64_t kKeyStep = 16;
 struct ScoreRow {
   float* data = nullptr;
   int64_t block_stride = 0;
-  int64_t keys = 0;  // S, without padding
+  int64_t keys = 0;  // S, or those of some blocks; without padding
 };
 
-// Replaces each score s by exp(s · scale + bias − max) and returns their sum; hidden keys (bias −∞)
-// become exactly 0. When every key is hidden, each of the S keys gets 1 and the sum is S: attention
-// is even. A NaN or infinity among the scores gives NaN. bias: [S rounded up to kKeyStep], 0 or −∞.
-// The scores of padding keys must be finite.
+// Replaces each score s by exp(s · scale + bias − max) and returns their sum, which is at least 1;
+// hidden keys (bias −∞) become exactly 0. When every key is hidden, so does the sum. A NaN or
+// infinity among the scores gives NaN. bias: [S rounded up to kKeyStep], 0 or −∞. The scores of
+// padding keys must be finite.
 float ExpRow(const ScoreRow& row, const float* bias, float scale);
 
 // dst[j] = row[j] · factor for the S keys.

@@ -64,7 +64,7 @@ class AttentionTest : public ::testing::Test {
 
   Output Run(const AttentionOptions& options, std::vector<float> qkv, const Mask& mask,
              std::vector<int32_t> heads = {0, 1, 2}, std::vector<int32_t> rows = {},
-             bool want_context = true) {
+             bool want_context = true, int64_t window = 0) {
     const auto tokens = static_cast<int64_t>(qkv.size()) / (3 * kWidth);
     qkv.resize(qkv.size() + static_cast<size_t>(Attention::kQueryBlock * 3 * kWidth), NAN);
     auto attention = Attention::Create(options);
@@ -82,6 +82,7 @@ class AttentionTest : public ::testing::Test {
                         .tokens = tokens,
                         .queries = tokens,
                         .mask = &mask,
+                        .window = window,
                         .context = want_context ? output.context.data() : nullptr,
                         .map = heads.empty() ? nullptr : &map},
                        scratch->bytes());
@@ -94,10 +95,11 @@ class AttentionTest : public ::testing::Test {
   // 7·10⁻⁵ at the very worst and below 10⁻⁵ of the weight as seen; contexts add up S such terms of
   // total weight 1 times |v| < 5.
   void ExpectEqualsReference(const AttentionOptions& options, const std::vector<float>& qkv,
-                             const Mask& mask) {
+                             const Mask& mask, int64_t window = 0) {
     const auto tokens = static_cast<int64_t>(qkv.size()) / (3 * kWidth);
-    const Output got = Run(options, qkv, mask);
-    const reference::AttentionResult expected = reference::Attention(options, qkv, tokens, mask);
+    const Output got = Run(options, qkv, mask, {0, 1, 2}, {}, /*want_context=*/true, window);
+    const reference::AttentionResult expected =
+        reference::Attention(options, qkv, tokens, mask, window);
     EXPECT_TRUE(got.finite);
     for (size_t i = 0; i < got.map.size(); ++i) ASSERT_NEAR(got.map[i], expected.map[i], 5e-6) << i;
     for (size_t i = 0; i < got.context.size(); ++i) {
@@ -141,6 +143,96 @@ TEST_F(AttentionTest, EqualsReferenceForEveryMaskPart) {
                                 .segment_ids = segments}}) {
     ExpectEqualsReference(kOptions, RandomQkv(kTokens), mask);
   }
+}
+
+// Windows within one block of queries or keys, of exactly one, and across several.
+TEST_F(AttentionTest, EqualsReferenceForEveryWindowAndLength) {
+  for (const int64_t window : {1, 5, 31, 32, 33, 64, 100}) {
+    for (const int64_t tokens :
+         {int64_t{1}, int64_t{2}, window - 1, window, window + 1, 2 * window + 1, int64_t{288}}) {
+      if (tokens == 0) continue;
+      SCOPED_TRACE(testing::Message() << tokens << " tokens, window " << window);
+      ExpectEqualsReference(kOptions, RandomQkv(tokens), Mask(), window);
+    }
+  }
+}
+
+TEST_F(AttentionTest, WindowIsAndedWithEveryMaskPart) {
+  constexpr int64_t kTokens = 150;
+  const std::vector<uint8_t> keys = RandomBits(kTokens);
+  const std::vector<uint8_t> pairs = RandomBits(kTokens * kTokens);
+  const std::vector<uint8_t> head_pairs = RandomBits(kHeads * kTokens * kTokens);
+  std::vector<int32_t> segments(kTokens);
+  for (int32_t& id : segments) id = static_cast<int32_t>(rng_() % 3);
+  for (const int64_t window : {2, 40}) {
+    for (const Mask& mask : {Mask{.keys = keys}, Mask{.pairs = pairs},
+                             Mask{.head_pairs = head_pairs}, Mask{.causal = true},
+                             Mask{.segment_ids = segments},
+                             Mask{.keys = keys,
+                                  .pairs = pairs,
+                                  .head_pairs = head_pairs,
+                                  .causal = true,
+                                  .segment_ids = segments}}) {
+      ExpectEqualsReference(kOptions, RandomQkv(kTokens), mask, window);
+    }
+  }
+}
+
+TEST_F(AttentionTest, WeightsOutsideTheWindowAreExactlyZero) {
+  constexpr int64_t kTokens = 200, kWindow = 3;
+  const Output got = Run(kOptions, RandomQkv(kTokens), Mask(), {0, 1, 2}, {},
+                         /*want_context=*/true, kWindow);
+  for (int64_t i = 0; i < kHeads * kTokens * kTokens; ++i) {
+    const int64_t row = i / kTokens % kTokens, key = i % kTokens;
+    const float weight = got.map[static_cast<size_t>(i)];
+    if (std::abs(row - key) <= kWindow) {
+      EXPECT_GT(weight, 0.0f) << row << ", " << key;
+    } else {
+      EXPECT_EQ(weight, 0.0f) << row << ", " << key;
+    }
+  }
+}
+
+TEST_F(AttentionTest, WindowOverTheWholeSequenceIsBitwiseTheSameAsNone) {
+  const std::vector<float> qkv = RandomQkv(130);
+  const std::vector<uint8_t> pairs = RandomBits(130 * 130);
+  const Mask mask = {.pairs = pairs};
+  const Output bare = Run(kOptions, qkv, mask);
+  const Output windowed = Run(kOptions, qkv, mask, {0, 1, 2}, {}, /*want_context=*/true, 129);
+  EXPECT_EQ(bare.context, windowed.context);
+  EXPECT_EQ(bare.map, windowed.map);
+}
+
+// Only the first three tokens can be seen, as in a text behind which a client has put padding. Rows
+// far from them see nothing, and attend to the keys beyond their window too.
+TEST_F(AttentionTest, RowWhoseWindowIsHiddenAttendsEvenlyToTheWholeSequence) {
+  constexpr int64_t kTokens = 150, kWindow = 4;
+  std::vector<uint8_t> keys(kTokens, 0);
+  std::fill_n(keys.begin(), 3, uint8_t{1});
+  const std::vector<float> qkv = RandomQkv(kTokens);
+  const Mask mask = {.keys = keys};
+  ExpectEqualsReference(kOptions, qkv, mask, kWindow);
+  const Output got = Run(kOptions, qkv, mask, {0}, {}, /*want_context=*/true, kWindow);
+  const auto row = [&](int64_t i) {
+    return std::vector<float>(got.map.begin() + i * kTokens, got.map.begin() + (i + 1) * kTokens);
+  };
+  EXPECT_THAT(row(7), ::testing::Each(1.0f / kTokens));
+  EXPECT_THAT(row(149), ::testing::Each(1.0f / kTokens));
+  EXPECT_EQ(row(6)[2], 1.0f);
+}
+
+// A key outside the window is never read, whatever it holds.
+TEST_F(AttentionTest, KeysFarOutsideTheWindowAreNotRead) {
+  constexpr int64_t kTokens = 400;
+  std::vector<float> qkv = RandomQkv(kTokens);
+  const std::vector<int32_t> rows = {0, 31};
+  const Output before = Run(kOptions, qkv, Mask(), {0, 1, 2}, rows, /*want_context=*/true, 32);
+  std::fill(qkv.begin() + 128 * 3 * kWidth, qkv.end(), NAN);
+  const Output after = Run(kOptions, qkv, Mask(), {0, 1, 2}, rows, /*want_context=*/true, 32);
+  EXPECT_EQ(before.map, after.map);
+  EXPECT_TRUE(std::equal(before.context.begin(), before.context.begin() + 64 * kWidth,
+                         after.context.begin()));
+  EXPECT_FALSE(after.finite);
 }
 
 TEST_F(AttentionTest, AllOnesIsBitwiseTheSameAsNoMask) {
@@ -230,11 +322,17 @@ TEST_F(AttentionTest, NonFiniteScoresAreReportedAndNeverSwallowed) {
 // However a sequence is cut, and whichever rows are asked for, each row has the bits that it has in
 // the whole.
 TEST_F(AttentionTest, PackedPiecesAndRangesOfRowsGiveTheBitsOfTheWhole) {
-  for (const int64_t tokens : {65, 128, 200}) {
+  for (const auto& [tokens, window] : {std::pair<int64_t, int64_t>{65, 0},
+                                       {128, 0},
+                                       {200, 0},
+                                       {128, 1},
+                                       {200, 20},
+                                       {200, 64}}) {
     const std::vector<float> qkv = RandomQkv(tokens);
+    // With the narrow window, many rows see nothing.
     const std::vector<uint8_t> pairs = RandomBits(tokens * tokens);
     const Mask mask = {.pairs = pairs};
-    const Output whole = Run(kOptions, qkv, mask);
+    const Output whole = Run(kOptions, qkv, mask, {0, 1, 2}, {}, /*want_context=*/true, window);
     auto attention = Attention::Create(kOptions);
     ASSERT_TRUE(attention.ok()) << attention.status();
     auto scratch = Buffer::Allocate(attention->scratch_bytes(tokens), "scratch");
@@ -256,13 +354,15 @@ TEST_F(AttentionTest, PackedPiecesAndRangesOfRowsGiveTheBitsOfTheWhole) {
                                     .first_query = first,
                                     .queries = queries,
                                     .mask = &mask,
+                                    .window = window,
                                     .context = context.data()},
                                    scratch->bytes()),
                     IsOkAndHolds(true));
         EXPECT_EQ(std::memcmp(context.data(), whole.context.data() + first * kWidth,
                               context.size() * sizeof(float)),
                   0)
-            << tokens << " tokens in pieces of " << piece << ", rows from " << first;
+            << tokens << " tokens, window " << window << ", in pieces of " << piece
+            << ", rows from " << first;
       }
     }
   }
@@ -295,6 +395,19 @@ TEST_F(AttentionTest, AsksBeforeEachHeadWhetherToStop) {
   for (size_t i = 0; i < context.size(); ++i) {
     EXPECT_EQ(std::isfinite(context[i]), i % kWidth < kHeadDim) << "the first head alone was run";
   }
+}
+
+// Counted, so that no noise can hide it: twice the tokens take twice the products.
+TEST_F(AttentionTest, WorkInAWindowGrowsWithTheLengthAndNotWithItsSquare) {
+  const auto products = [&](int64_t tokens) {
+    const int64_t before = ThreadOpCounts().ukernels;
+    Run(kOptions, RandomQkv(tokens), Mask(), {}, {}, /*want_context=*/true, 64);
+    return ThreadOpCounts().ukernels - before;
+  };
+  const int64_t few = products(1024);
+  // The two ends of a sequence have fewer keys in reach than the middle.
+  EXPECT_LE(products(2048), 2 * few + 2 * kHeads * 16);
+  EXPECT_LE(few, 2 * kHeads * (1024 / Attention::kQueryBlock) * 3);
 }
 
 TEST_F(AttentionTest, ScratchDoesNotGrowWithTheSquareOfTheLength) {

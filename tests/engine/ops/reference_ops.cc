@@ -70,7 +70,8 @@ std::vector<double> LayerNorm(std::span<const float> src, std::span<const float>
 
 namespace {
 
-bool Visible(const Mask& mask, int64_t tokens, int64_t head, int64_t row, int64_t key) {
+bool Visible(const Mask& mask, int64_t window, int64_t tokens, int64_t head, int64_t row,
+             int64_t key) {
   auto at = [](std::span<const uint8_t> part, int64_t i) {
     return part.empty() || part[static_cast<size_t>(i)] == 1;
   };
@@ -79,13 +80,14 @@ bool Visible(const Mask& mask, int64_t tokens, int64_t head, int64_t row, int64_
       mask.segment_ids[static_cast<size_t>(row)] == mask.segment_ids[static_cast<size_t>(key)];
   return at(mask.keys, key) && at(mask.pairs, row * tokens + key) &&
          at(mask.head_pairs, (head * tokens + row) * tokens + key) &&
-         (!mask.causal || key <= row) && same_segment;
+         (!mask.causal || key <= row) && same_segment &&
+         (window == 0 || std::abs(row - key) <= window);
 }
 
 }  // namespace
 
 AttentionResult Attention(const ops::AttentionOptions& options, std::span<const float> qkv,
-                          int64_t tokens, const Mask& mask) {
+                          int64_t tokens, const Mask& mask, int64_t window) {
   const auto& layout = options.strides;
   auto value = [&](int64_t token, int64_t head, int64_t offset, int64_t i) {
     return static_cast<double>(qkv[static_cast<size_t>(token * layout.row_stride +
@@ -104,16 +106,16 @@ AttentionResult Attention(const ops::AttentionOptions& options, std::span<const 
           score += value(row, head, layout.q_offset, i) * value(key, head, layout.k_offset, i);
         }
         weights[static_cast<size_t>(key)] = score * options.scale;
-        if (Visible(mask, tokens, head, row, key)) {
+        if (Visible(mask, window, tokens, head, row, key)) {
           max = std::max(max, weights[static_cast<size_t>(key)]);
         }
       }
       double sum = 0;
       for (int64_t key = 0; key < tokens; ++key) {
         double& weight = weights[static_cast<size_t>(key)];
-        weight = std::isinf(max)                         ? 1.0
-                 : Visible(mask, tokens, head, row, key) ? std::exp(weight - max)
-                                                         : 0.0;
+        weight = std::isinf(max)                                 ? 1.0
+                 : Visible(mask, window, tokens, head, row, key) ? std::exp(weight - max)
+                                                                 : 0.0;
         sum += weight;
       }
       for (int64_t key = 0; key < tokens; ++key) {

@@ -33,7 +33,8 @@ struct AttentionResult {
   std::vector<double> map;      // [heads, S, S]
 };
 
+// window: as in ops::AttentionArgs.
 AttentionResult Attention(const ops::AttentionOptions& options, std::span<const float> qkv,
-                          int64_t tokens, const Mask& mask);
+                          int64_t tokens, const Mask& mask, int64_t window = 0);
 
 }  // namespace encoderd::reference
