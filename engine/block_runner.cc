@@ -102,6 +102,7 @@ absl::Status BlockRunner::AttendSegment(const BlockPhase& phase, const Tile& til
                                            .first_query = segment.first_token,
                                            .queries = segment.tokens,
                                            .mask = &sequence.mask,
+                                           .window = spec_.window_of(*phase.attend),
                                            .context = needs_context ? context : nullptr,
                                            .map = map,
                                            .stop = &stop},

@@ -12,7 +12,7 @@
 //   The FFN is left out where ffn_size is 0, "x +" where residual is false (attention alone).
 //   Attention:  softmax over the visible keys of q·kᵀ · score_scale, times v, through the output
 //   projection. A row that may see no key attends evenly to all keys of its sequence, in every
-//   family.
+//   family; in a local block to those outside its window too.
 #pragma once
 
 #include <algorithm>
@@ -136,6 +136,10 @@ struct EncoderSpec {
   double norm_eps = 1e-5;
   QkvLayout qkv = QkvLayout::kSeparate;
   double score_scale = 0;  // what q·kᵀ is multiplied with, e.g. 1/√d
+  // Tokens on either side that a row of a local block may see, beside itself, where the mask lets
+  // it; counted in tokens of the sequence, whatever its position_ids. 0: there are no local blocks.
+  int64_t local_window = 0;
+  int64_t global_every = 1;  // block i is local unless i is a multiple of it; 1: none is
   Activation activation = Activation::kRelu;
   TensorNames query, key, value;  // kSeparate, kSharedByHeads
   TensorNames fused_qkv;          // kFused, kFusedByHead
@@ -183,6 +187,8 @@ struct EncoderSpec {
   // Sets of block tensors, and the one that a block uses.
   int64_t num_groups() const { return layer_groups > 0 ? layer_groups : num_layers; }
   int64_t group_of(int64_t layer) const { return layer / (num_layers / num_groups()); }
+  // Of a local block; 0 for the others.
+  int64_t window_of(int64_t layer) const { return layer % global_every == 0 ? 0 : local_window; }
   // Of hidden_states.
   int64_t widest_hidden() const { return std::max(embedding_size(), hidden_size); }
   bool has_logits() const { return !logits.empty() || !classifier.empty(); }

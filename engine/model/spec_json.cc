@@ -71,6 +71,8 @@ void VisitSpec(Spec& spec, Visitor& visit) {
   visit.Positive("norm_eps", spec.norm_eps, kRequired);
   visit.Choice("qkv", spec.qkv, kQkvLayouts, kRequired);
   visit.Positive("score_scale", spec.score_scale, kRequired);
+  visit.Size("local_window", spec.local_window, kOptional);
+  visit.Size("global_every", spec.global_every, kOptional, /*least=*/1);
   visit.Choice("activation", spec.activation, kActivations, kRequired);
   visit.Names("query", spec.query);
   visit.Names("key", spec.key);

@@ -79,6 +79,11 @@ class Validator {
             spec_.num_heads, "; expected a divisor of hidden_size, which is ", spec_.hidden_size);
     Require(FitsFloat(spec_.score_scale), "score_scale is ", spec_.score_scale,
             "; expected a number above 0, such as 1/sqrt(head size)");
+    CheckSize("local_window", spec_.local_window, 0);
+    CheckSize("global_every", spec_.global_every, 1);
+    Require((spec_.local_window > 0) == (spec_.global_every > 1), "local_window is ",
+            spec_.local_window, " and global_every ", spec_.global_every,
+            "; expected local_window above 0 exactly where global_every is above 1");
     Require(FitsFloat(spec_.norm_eps), "norm_eps is ", spec_.norm_eps,
             "; expected a number above 0");
   }

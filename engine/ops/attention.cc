@@ -393,8 +393,7 @@ bool Attention::Impl::RunQueryBlock(const AttentionArgs& args, HeadRun& run, int
   // Normalising here touches head_dim values a row instead of S.
   for (int64_t i = 0; i < rows; ++i) {
     const float sum = sums[static_cast<size_t>(i)];
-    const float* const src =
-        sum == 0 ? EvenContext(args, run, scratch) : scratch.context + i * d;
+    const float* const src = sum == 0 ? EvenContext(args, run, scratch) : scratch.context + i * d;
     const float factor = 1.0f / (sum == 0 ? static_cast<float>(args.tokens) : sum);
     float* const dst =
         args.context + (first_row - args.first_query + i) * options.heads * d + run.head * d;

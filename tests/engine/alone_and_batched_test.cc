@@ -1,6 +1,7 @@
 // Goal:   a sequence has the same bits alone and beside any others, in every family.
 // Method: the models of tests/goldens; random sequences of 1, 2, 33 and the longest number of tokens
-//         that the model takes, alone, and all in one batch in two orders.
+//         that the model takes, and of numbers around its window; alone, and all in one batch in
+//         two orders.
 #include <algorithm>
 #include <memory>
 #include <random>
@@ -25,6 +26,11 @@ std::set<int64_t> LengthsFor(const EncoderSpec& spec) {
   const int64_t longest =
       spec.max_positions > 0 ? std::min(spec.max_positions, kLongest) : kLongest;
   lengths.insert(longest);
+  if (const int64_t window = spec.local_window; window > 0) {
+    for (const int64_t tokens : {window - 1, window, window + 1, 2 * window + 1}) {
+      lengths.insert(std::max<int64_t>(tokens, 1));
+    }
+  }
   std::erase_if(lengths, [&](int64_t tokens) { return tokens > longest; });
   return lengths;
 }

@@ -166,8 +166,9 @@ class Runner {
                                                        .k_offset = h,
                                                        .v_offset = 2 * h},
                                            .scale = static_cast<float>(spec_.score_scale)};
-    AttentionResult attention = Attention(
-        options, Qkv(pre ? Norm(x, spec_.norm1, layer) : x, layer), tokens_, sequence_.mask);
+    AttentionResult attention =
+        Attention(options, Qkv(pre ? Norm(x, spec_.norm1, layer) : x, layer), tokens_,
+                  sequence_.mask, spec_.window_of(layer));
     result.maps.push_back(std::move(attention.map));
     Floats a = Dense(Rounded(attention.context), spec_.attention_output, layer, h, h,
                      Activation::kNone, spec_.residual ? x : Floats());

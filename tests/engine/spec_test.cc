@@ -2,7 +2,9 @@
 //         combination.
 // Method: random specs and weights, written as custom models; the judge is the plain encoder of
 //         reference_encoder.h.
+#include <algorithm>
 #include <cmath>
+#include <memory>
 #include <random>
 #include <string>
 #include <vector>
@@ -122,6 +124,10 @@ class SpecMaker {
       spec.value = Names("b.{layer}.v");
     } else {
       spec.fused_qkv = Names("b.{layer}.qkv");
+    }
+    if (Chance(3)) {
+      spec.local_window = Pick({1, 9, 64});
+      spec.global_every = Pick({2, 3});
     }
     spec.attention_output = Names("b.{layer}.o");
     if (spec.norm != NormPlacement::kNone) spec.norm1 = Names("b.{layer}.norm1");
@@ -245,6 +251,95 @@ TEST_P(SpecTest, RunsAsItSays) {
           expected.pooler, absl::StrCat("pooler of ", i));
     }
     row += tokens;
+  }
+}
+
+// Blocks that look 64 tokens to either side, of a token model without positions.
+EncoderSpec LocalSpec() {
+  const auto names = [](const std::string& name) {
+    return TensorNames{"b.{layer}." + name + ".weight", "b.{layer}." + name + ".bias"};
+  };
+  return {.family = "custom",
+          .vocab_size = 30,
+          .word_embedding = {"words", ""},
+          .num_layers = 3,
+          .hidden_size = 24,
+          .num_heads = 3,
+          .ffn_size = 32,
+          .score_scale = 0.35,
+          .local_window = 64,
+          .global_every = 3,
+          .query = names("q"),
+          .key = names("k"),
+          .value = names("v"),
+          .attention_output = names("o"),
+          .norm1 = names("norm1"),
+          .ffn_in = names("in"),
+          .ffn_out = names("out"),
+          .norm2 = names("norm2")};
+}
+
+class LocalBlocksTest : public ::testing::Test {
+ protected:
+  LocalBlocksTest() {
+    WriteModel(LocalSpec(), rng_, folder_);
+    engine_ = LoadEngine(folder_.path());
+  }
+
+  std::vector<int32_t> RandomIds(int64_t tokens) {
+    std::vector<int32_t> ids(static_cast<size_t>(tokens));
+    for (int32_t& id : ids) id = static_cast<int32_t>(rng_() % 30);
+    return ids;
+  }
+
+  std::mt19937 rng_{3};
+  const TempFolder folder_;
+  std::unique_ptr<Engine> engine_;
+};
+
+// The lengths are those of a neighbour that ends at, before and behind the edges of windows, blocks
+// and tiles.
+TEST_F(LocalBlocksTest, GiveAShortSequenceTheSameBitsBesideAnyLongOne) {
+  const std::vector<int32_t> few = RandomIds(10);
+  const OutputSpec outputs = {.last_hidden_state = true};
+  const auto worker = NewWorker(*engine_);
+  const Answer alone =
+      Ask(*engine_, *worker, {.sequences = {{.input_ids = few}}, .outputs = outputs});
+  for (const int64_t tokens : {127, 128, 129, 255, 256, 257, 288}) {
+    const std::vector<int32_t> many = RandomIds(tokens);
+    const Answer both =
+        Ask(*engine_, *worker,
+            {.sequences = {{.input_ids = few}, {.input_ids = many}}, .outputs = outputs});
+    const Answer other =
+        Ask(*engine_, *worker, {.sequences = {{.input_ids = many}}, .outputs = outputs});
+    const auto rows = Floats(both.last_hidden_state);
+    EXPECT_TRUE(std::ranges::equal(rows.first(10 * 24), Floats(alone.last_hidden_state))) << tokens;
+    EXPECT_TRUE(std::ranges::equal(rows.subspan(10 * 24), Floats(other.last_hidden_state)))
+        << tokens;
+    EXPECT_TRUE(std::ranges::all_of(rows, [](float x) { return std::isfinite(x); })) << tokens;
+  }
+}
+
+// A text of 10 tokens and padding that its client hides: rows of the padding see nothing in local
+// blocks.
+TEST_F(LocalBlocksTest, GiveFiniteRowsWhereAWindowHoldsPaddingAlone) {
+  const auto opened = OpenModelFolder(folder_.path());
+  ASSERT_TRUE(opened.ok()) << opened.status();
+  for (const int64_t tokens : {127, 128, 129, 255, 256, 257, 288}) {
+    const std::vector<int32_t> ids = RandomIds(tokens);
+    std::vector<uint8_t> keys(ids.size(), 0);
+    std::fill_n(keys.begin(), 10, uint8_t{1});
+    const Sequence sequence = {.input_ids = ids, .mask = {.keys = keys, .keys_present = true}};
+    const Answer answer =
+        Ask(*engine_, *NewWorker(*engine_),
+            {.sequences = {sequence},
+             .outputs = {.last_hidden_state = true, .attentions = AttentionSpec()}});
+    const auto expected = reference::RunEncoder(LocalSpec(), opened->checkpoint, sequence);
+    ExpectNear(Floats(answer.last_hidden_state), expected.last_hidden_state, "last hidden state");
+    for (size_t layer = 0; layer < 3; ++layer) {
+      const std::vector<float> map(expected.maps[layer].begin(), expected.maps[layer].end());
+      ExpectNear(Floats(answer.attentions[layer].tensor), map, absl::StrCat("map ", layer));
+    }
   }
 }
 

@@ -56,6 +56,8 @@ EncoderSpec FullSpec() {
   spec.norm_eps = 1e-12;
   spec.qkv = QkvLayout::kSharedByHeads;
   spec.score_scale = 1 / 3.0;
+  spec.local_window = 16;
+  spec.global_every = 17;
   spec.activation = Activation::kTanh;
   spec.query = {"h", "i"};
   spec.key = {"j", "k"};
@@ -95,8 +97,9 @@ TEST(SpecJsonTest, KeepsEveryField) {
 // model hangs on that text.
 TEST(SpecJsonTest, LeavesOutWhatAnAbsentKeyMeans) {
   const json written = SpecToJson(SpecFromConfig(TinyBert()).value());
-  for (const char* key : {"word_width", "position_padding_id", "layer_groups", "input_dim",
-                          "default_pooling", "final_norm_optional"}) {
+  for (const char* key :
+       {"word_width", "position_padding_id", "layer_groups", "input_dim", "local_window",
+        "global_every", "default_pooling", "final_norm_optional"}) {
     EXPECT_FALSE(written.contains(key)) << key;
   }
   for (const char* key : {"residual", "norm", "norm_eps", "activation", "max_positions"}) {

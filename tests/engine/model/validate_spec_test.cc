@@ -105,6 +105,12 @@ TEST(ValidateSpecTest, RefusesBlocksThatCannotBeChained) {
   ExpectFault(TinyAlbert(), "layer_groups is 3; expected 0 or a divisor of num_layers, which is 4",
               [](Spec& s) { s.layer_groups = 3; });
   ExpectFault(TinyAlbert(), "layer_groups is -1", [](Spec& s) { s.layer_groups = -1; });
+  ExpectFault(TinyBert(), "local_window is 3 and global_every 1; expected",
+              [](Spec& s) { s.local_window = 3; });
+  ExpectFault(TinyBert(), "local_window is 0 and global_every 2; expected",
+              [](Spec& s) { s.global_every = 2; });
+  ExpectFault(TinyBert(), "local_window is -1", [](Spec& s) { s.local_window = -1; });
+  ExpectFault(TinyBert(), "global_every is 0", [](Spec& s) { s.global_every = 0; });
   ExpectFault(TinyBert(), "residual is false", [](Spec& s) { s.residual = false; });
   ExpectFault(TinyBert(), "norm1.weight is", [](Spec& s) { s.norm = NormPlacement::kNone; });
   ExpectFault(TinyBert(), "norm2.weight is missing", [](Spec& s) { s.norm2 = {}; });

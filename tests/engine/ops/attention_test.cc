@@ -77,15 +77,14 @@ class AttentionTest : public ::testing::Test {
     output.map.resize(heads.size() * map_rows * static_cast<size_t>(tokens));
     const MapOutput map = {
         .heads = heads, .rows = rows, .dst = reinterpret_cast<std::byte*>(output.map.data())};
-    const auto finite =
-        attention->Run({.qkv = qkv.data(),
-                        .tokens = tokens,
-                        .queries = tokens,
-                        .mask = &mask,
-                        .window = window,
-                        .context = want_context ? output.context.data() : nullptr,
-                        .map = heads.empty() ? nullptr : &map},
-                       scratch->bytes());
+    const auto finite = attention->Run({.qkv = qkv.data(),
+                                        .tokens = tokens,
+                                        .queries = tokens,
+                                        .mask = &mask,
+                                        .window = window,
+                                        .context = want_context ? output.context.data() : nullptr,
+                                        .map = heads.empty() ? nullptr : &map},
+                                       scratch->bytes());
     EXPECT_TRUE(finite.ok()) << finite.status();
     output.finite = finite.value_or(false);
     return output;
@@ -165,14 +164,14 @@ TEST_F(AttentionTest, WindowIsAndedWithEveryMaskPart) {
   std::vector<int32_t> segments(kTokens);
   for (int32_t& id : segments) id = static_cast<int32_t>(rng_() % 3);
   for (const int64_t window : {2, 40}) {
-    for (const Mask& mask : {Mask{.keys = keys}, Mask{.pairs = pairs},
-                             Mask{.head_pairs = head_pairs}, Mask{.causal = true},
-                             Mask{.segment_ids = segments},
-                             Mask{.keys = keys,
-                                  .pairs = pairs,
-                                  .head_pairs = head_pairs,
-                                  .causal = true,
-                                  .segment_ids = segments}}) {
+    for (const Mask& mask :
+         {Mask{.keys = keys}, Mask{.pairs = pairs}, Mask{.head_pairs = head_pairs},
+          Mask{.causal = true}, Mask{.segment_ids = segments},
+          Mask{.keys = keys,
+               .pairs = pairs,
+               .head_pairs = head_pairs,
+               .causal = true,
+               .segment_ids = segments}}) {
       ExpectEqualsReference(kOptions, RandomQkv(kTokens), mask, window);
     }
   }
@@ -322,12 +321,8 @@ TEST_F(AttentionTest, NonFiniteScoresAreReportedAndNeverSwallowed) {
 // However a sequence is cut, and whichever rows are asked for, each row has the bits that it has in
 // the whole.
 TEST_F(AttentionTest, PackedPiecesAndRangesOfRowsGiveTheBitsOfTheWhole) {
-  for (const auto& [tokens, window] : {std::pair<int64_t, int64_t>{65, 0},
-                                       {128, 0},
-                                       {200, 0},
-                                       {128, 1},
-                                       {200, 20},
-                                       {200, 64}}) {
+  for (const auto& [tokens, window] :
+       {std::pair<int64_t, int64_t>{65, 0}, {128, 0}, {200, 0}, {128, 1}, {200, 20}, {200, 64}}) {
     const std::vector<float> qkv = RandomQkv(tokens);
     // With the narrow window, many rows see nothing.
     const std::vector<uint8_t> pairs = RandomBits(tokens * tokens);
