@@ -72,7 +72,8 @@ struct Scratch {
   float* packed;        // one head of the sequence, where the caller has not packed it
   float* scores;        // [key blocks][kQueryBlock][kKeyBlock], from the first block in reach
   float* bias;          // [padded keys]: 0 where the keys mask lets a key be seen, −∞ elsewhere
-  float* row_bias;      // [padded keys]: the same with all that is hidden from one row
+  float* row_bias;      // [padded keys]: the same with all that is hidden from one row, and the
+                        // position bias
   float* context;       // [kQueryBlock, head_dim]
   float* ones;          // [kQueryStep][kKeyBlock]: the weights of a row that sees nothing
   float* even_context;  // [kQueryStep, head_dim]: what they give
@@ -312,9 +313,10 @@ void Attention::Pack(const float* qkv, int64_t tokens, float* packed) const {
 float Attention::Impl::ExpScores(const AttentionArgs& args, Keys keys, int64_t head, int64_t row,
                                  const ScoreRow& scores, const Scratch& scratch) const {
   const float* bias = scratch.bias;
-  if (VariesByRow(args)) {
+  if (VariesByRow(args) || !options.position_bias.empty()) {
     std::copy(scratch.bias + keys.first, scratch.bias + RoundUp(keys.end, kKeyStep),
               scratch.row_bias + keys.first);
+    AddPositionBias(options.position_bias, head, row, keys.first, keys.end, scratch.row_bias);
     HideForRow(args, keys, head, row, scratch.row_bias);
     bias = scratch.row_bias;
   }

@@ -1,4 +1,4 @@
-// attention.h — softmax(q·kᵀ · scale) · v for one sequence, head by head, with every mask part and
+// attention.h — softmax(q·kᵀ · scale + bias) · v for one sequence, head by head, with every mask part and
 // with attention maps on demand.
 //
 // Source: Vaswani et al. 2017, 3.2; the matrix products are oneDNN 3.7 brgemm micro-kernels,
@@ -21,6 +21,7 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
 #include "engine/ops/mask.h"
+#include "engine/ops/position_bias.h"
 #include "engine/tensor/data_type.h"
 
 namespace encoderd::ops {
@@ -40,6 +41,7 @@ struct AttentionOptions {
   int64_t head_dim = 0;
   QkvStrides strides;
   float scale = 1;  // what q·kᵀ is multiplied with
+  PositionBias position_bias;
 };
 
 // An attention map to write: [heads, rows, S] of `type` at `dst`, in the order of the lists.

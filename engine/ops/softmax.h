@@ -22,7 +22,7 @@ struct ScoreRow {
 
 // Replaces each score s by exp(s · scale + bias − max) and returns their sum, which is at least 1;
 // hidden keys (bias −∞) become exactly 0. When every key is hidden, so does the sum. A NaN or
-// infinity among the scores gives NaN. bias: [S rounded up to kKeyStep], 0 or −∞. The scores of
+// infinity among the scores gives NaN. bias: [S rounded up to kKeyStep], finite or −∞. The scores of
 // padding keys must be finite.
 float ExpRow(const ScoreRow& row, const float* bias, float scale);
 

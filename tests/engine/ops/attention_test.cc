@@ -144,6 +144,25 @@ TEST_F(AttentionTest, EqualsReferenceForEveryMaskPart) {
   }
 }
 
+// Lengths within the reach of a bias, at its end and far beyond.
+TEST_F(AttentionTest, AddsThePositionBiasBeforeTheMask) {
+  std::vector<float> table(8 * kHeads);
+  std::normal_distribution<float> normal;
+  for (float& value : table) value = normal(rng_);
+  for (const PositionBias& bias : {BucketBias(table, 8, /*max_distance=*/20), AlibiBias(kHeads)}) {
+    AttentionOptions options = kOptions;
+    options.position_bias = bias;
+    for (const int64_t tokens : {1, 2, 20, 21, 22, 64, 65, 200}) {
+      SCOPED_TRACE(tokens);
+      const std::vector<float> qkv = RandomQkv(tokens);
+      ExpectEqualsReference(options, qkv, Mask());
+      const std::vector<uint8_t> pairs = RandomBits(tokens * tokens);
+      ExpectEqualsReference(options, qkv, Mask{.pairs = pairs, .causal = true});
+      ExpectEqualsReference(options, qkv, Mask{.pairs = pairs}, /*window=*/15);
+    }
+  }
+}
+
 // Windows within one block of queries or keys, of exactly one, and across several.
 TEST_F(AttentionTest, EqualsReferenceForEveryWindowAndLength) {
   for (const int64_t window : {1, 5, 31, 32, 33, 64, 100}) {

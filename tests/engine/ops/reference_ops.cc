@@ -84,6 +84,19 @@ bool Visible(const Mask& mask, int64_t window, int64_t tokens, int64_t head, int
          (window == 0 || std::abs(row - key) <= window);
 }
 
+double BiasOf(const ops::PositionBias& bias, int64_t head, int64_t distance) {
+  double sum = 0;
+  if (!bias.by_distance.empty()) {
+    const int64_t column = bias.reach + std::clamp(distance, -bias.reach, bias.reach);
+    sum += bias.by_distance[static_cast<size_t>(head * (2 * bias.reach + 1) + column)];
+  }
+  if (!bias.slopes.empty()) {
+    sum -= static_cast<double>(bias.slopes[static_cast<size_t>(head)]) *
+           static_cast<double>(std::abs(distance));
+  }
+  return sum;
+}
+
 }  // namespace
 
 AttentionResult Attention(const ops::AttentionOptions& options, std::span<const float> qkv,
@@ -105,7 +118,8 @@ AttentionResult Attention(const ops::AttentionOptions& options, std::span<const 
         for (int64_t i = 0; i < options.head_dim; ++i) {
           score += value(row, head, layout.q_offset, i) * value(key, head, layout.k_offset, i);
         }
-        weights[static_cast<size_t>(key)] = score * options.scale;
+        weights[static_cast<size_t>(key)] =
+            score * options.scale + BiasOf(options.position_bias, head, key - row);
         if (Visible(mask, window, tokens, head, row, key)) {
           max = std::max(max, weights[static_cast<size_t>(key)]);
         }
