@@ -143,7 +143,26 @@ class Loader {
     return block;
   }
 
+  absl::StatusOr<ops::PositionBias> ReadPositionBias() const {
+    switch (spec_.position_bias) {
+      case PositionBiasKind::kNone:
+        return ops::PositionBias();
+      case PositionBiasKind::kAlibi:
+        return ops::AlibiBias(spec_.num_heads);
+      case PositionBiasKind::kBuckets:
+        break;
+    }
+    const std::string& name = spec_.relative_bias.weight;
+    ASSIGN_OR_RETURN(
+        Buffer table,
+        Buffer::Allocate(static_cast<size_t>(spec_.bias_buckets * spec_.num_heads) * sizeof(float),
+                         name));
+    RETURN_IF_ERROR(ReadFinite(name, table.floats()));
+    return ops::BucketBias(table.floats(), spec_.bias_buckets, spec_.bias_max_distance);
+  }
+
   absl::StatusOr<ops::Attention> BuildAttention() const {
+    ASSIGN_OR_RETURN(ops::PositionBias position_bias, ReadPositionBias());
     const int64_t d = spec_.head_dim();
     const int64_t hidden = spec_.hidden_size;
     // The shared matrices see each head as a row of its own, which leaves q, k and v grouped by
@@ -158,7 +177,8 @@ class Loader {
     return ops::Attention::Create({.heads = spec_.num_heads,
                                    .head_dim = d,
                                    .strides = strides,
-                                   .scale = static_cast<float>(spec_.score_scale)});
+                                   .scale = static_cast<float>(spec_.score_scale),
+                                   .position_bias = std::move(position_bias)});
   }
 
   absl::StatusOr<Buffer> ReadPositions() const {

@@ -17,7 +17,11 @@ EncoderSpec ReadBertKeys(ConfigReader& config, const BertDefaults& defaults) {
   spec.vocab_size = config.Size("vocab_size", defaults.vocab_size);
   spec.type_vocab_size = config.Size("type_vocab_size", 2);
   spec.positions = PositionKind::kLearned;
-  spec.max_positions = config.Size("max_position_embeddings", 512);
+  // The key counts the rows of the table; those up to the padding's serve no text.
+  spec.position_padding_id = defaults.padding_id;
+  const int64_t rows_before_text = defaults.padding_id + 1;
+  spec.max_positions = config.Size("max_position_embeddings", 512, /*least=*/rows_before_text + 1) -
+                       rows_before_text;
   spec.num_layers = config.Size("num_hidden_layers", defaults.num_layers);
   spec.hidden_size = config.Size("hidden_size", defaults.hidden_size);
   spec.num_heads = config.Size("num_attention_heads", defaults.num_heads);

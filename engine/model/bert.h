@@ -17,6 +17,7 @@ struct BertDefaults {
   int64_t num_heads = 12;
   int64_t ffn_size = 3072;
   Activation activation = Activation::kGelu;
+  int64_t padding_id = -1;  // RoBERTa's rule: positions start behind this row
 };
 
 // Post-norm blocks over words, learned positions and token types, in the sizes that the keys of

@@ -36,6 +36,7 @@ constexpr std::pair<std::string_view, absl::StatusOr<EncoderSpec> (*)(const json
     {"xlm-roberta", ReadWith<RobertaSpec>},
     {"camembert", ReadWith<RobertaSpec>},
     {"distilbert", ReadWith<DistilBertSpec>},
+    {"mpnet", ReadWith<MpnetSpec>},
     {"electra", ReadWith<ElectraSpec>},
     {"albert", ReadWith<AlbertSpec>},
     {"custom", SpecFromJson},

@@ -28,6 +28,7 @@ EncoderSpec TorchTransformerEncoderSpec(ConfigReader& config);
 EncoderSpec BertSpec(ConfigReader& config);
 EncoderSpec RobertaSpec(ConfigReader& config);
 EncoderSpec DistilBertSpec(ConfigReader& config);
+EncoderSpec MpnetSpec(ConfigReader& config);
 EncoderSpec ElectraSpec(ConfigReader& config);
 EncoderSpec AlbertSpec(ConfigReader& config);
 

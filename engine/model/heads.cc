@@ -116,6 +116,7 @@ constexpr Family kFamilies[] = {
     {"xlm-roberta", "roberta.", kLmHeadHeads},
     {"camembert", "roberta.", kLmHeadHeads},
     {"distilbert", "distilbert.", kDistilHeads},
+    {"mpnet", "mpnet.", kLmHeadHeads},
     {"electra", "electra.", kElectraHeads},
     {"albert", "albert.", kAlbertHeads},
 };

@@ -10,9 +10,9 @@
 //   pre-norm:   x = x + Attention(Norm1(x)); x = x + FFN(Norm2(x))
 //   without norms: x = x + Attention(x); x = x + FFN(x)
 //   The FFN is left out where ffn_size is 0, "x +" where residual is false (attention alone).
-//   Attention:  softmax over the visible keys of q·kᵀ · score_scale, times v, through the output
-//   projection. A row that may see no key attends evenly to all keys of its sequence, in every
-//   family; in a local block to those outside its window too.
+//   Attention:  softmax over the visible keys of q·kᵀ · score_scale + position bias, times v, through
+//   the output projection. A row that may see no key attends evenly to all keys of its sequence, in
+//   every family; in a local block to those outside its window too.
 #pragma once
 
 #include <algorithm>
@@ -35,6 +35,14 @@ enum class PositionKind {
   kNone,
   kLearned,     // a table [position_rows, table_width]
   kSinusoidal,  // interleaved sine and cosine, base 10000 (Vaswani et al. 2017, 3.5)
+};
+
+// What is added to the scores of a query and a key for how far apart they are in the sequence,
+// whatever its position_ids (formulas: ops/position_bias.h).
+enum class PositionBiasKind {
+  kNone,
+  kBuckets,  // a table [bias_buckets, heads], the same for every block (Raffel et al. 2020, T5)
+  kAlibi,    // a slope for each head, in both directions (Press et al. 2022)
 };
 
 enum class NormPlacement { kNone, kPost, kPre };
@@ -136,6 +144,10 @@ struct EncoderSpec {
   double norm_eps = 1e-5;
   QkvLayout qkv = QkvLayout::kSeparate;
   double score_scale = 0;  // what q·kᵀ is multiplied with, e.g. 1/√d
+  PositionBiasKind position_bias = PositionBiasKind::kNone;
+  int64_t bias_buckets = 0;       // kBuckets: half for each direction
+  int64_t bias_max_distance = 0;  // kBuckets: tokens from which on the last bucket is meant
+  TensorNames relative_bias;      // kBuckets; only .weight
   // Tokens on either side that a row of a local block may see, beside itself, where the mask lets
   // it; counted in tokens of the sequence, whatever its position_ids. 0: there are no local blocks.
   int64_t local_window = 0;

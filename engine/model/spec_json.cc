@@ -22,6 +22,10 @@ constexpr NamedValue<InputKind> kInputKinds[] = {{"token_ids", InputKind::kToken
 constexpr NamedValue<PositionKind> kPositionKinds[] = {{"none", PositionKind::kNone},
                                                        {"learned", PositionKind::kLearned},
                                                        {"sinusoidal", PositionKind::kSinusoidal}};
+constexpr NamedValue<PositionBiasKind> kPositionBiasKinds[] = {
+    {"none", PositionBiasKind::kNone},
+    {"buckets", PositionBiasKind::kBuckets},
+    {"alibi", PositionBiasKind::kAlibi}};
 constexpr NamedValue<NormPlacement> kNormPlacements[] = {
     {"none", NormPlacement::kNone}, {"post", NormPlacement::kPost}, {"pre", NormPlacement::kPre}};
 constexpr NamedValue<QkvLayout> kQkvLayouts[] = {{"separate", QkvLayout::kSeparate},
@@ -71,6 +75,10 @@ void VisitSpec(Spec& spec, Visitor& visit) {
   visit.Positive("norm_eps", spec.norm_eps, kRequired);
   visit.Choice("qkv", spec.qkv, kQkvLayouts, kRequired);
   visit.Positive("score_scale", spec.score_scale, kRequired);
+  visit.Choice("position_bias", spec.position_bias, kPositionBiasKinds, kOptional);
+  visit.Size("bias_buckets", spec.bias_buckets, kOptional);
+  visit.Size("bias_max_distance", spec.bias_max_distance, kOptional);
+  visit.Names("relative_bias", spec.relative_bias);
   visit.Size("local_window", spec.local_window, kOptional);
   visit.Size("global_every", spec.global_every, kOptional, /*least=*/1);
   visit.Choice("activation", spec.activation, kActivations, kRequired);

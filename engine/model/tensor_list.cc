@@ -17,6 +17,7 @@ class TensorList {
     AddInput();
     for (layer_ = 0; layer_ < spec.num_groups(); ++layer_) AddBlock();
     layer_ = -1;
+    Add(spec.relative_bias.weight, {spec.bias_buckets, spec.num_heads});
     part_ = spec.final_norm_optional ? Part::kFinalNorm : Part::kRequired;
     AddNorm(spec.final_norm, spec.hidden_size);
     part_ = Part::kRequired;

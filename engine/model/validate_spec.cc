@@ -22,6 +22,9 @@ constexpr size_t kMaxListEntries = 64;
 // Each layer is some twenty tensors by name; no encoder comes near this many.
 constexpr int64_t kMaxLayers = 4096;
 
+// A bias table has a number for each distance and head; trained ones end at 128.
+constexpr int64_t kMaxBiasDistance = 1 << 16;
+
 // The maths are done in fp32, where a number of the file may be infinite or 0.
 bool FitsFloat(double value) {
   return std::isfinite(static_cast<float>(value)) && static_cast<float>(value) > 0;
@@ -36,6 +39,7 @@ class Validator {
     if (!faults_.empty()) return faults_.ToStatus("config.json");  // the rest divides by them
     CheckInput();
     CheckBlocks();
+    CheckPositionBias();
     CheckNorms();
     CheckNames();
     CheckSteps("logits", spec_.logits, spec_.hidden_size);
@@ -125,6 +129,17 @@ class Validator {
             "default_pooling is \"pooler\"; expected no projection behind it");
   }
 
+  void CheckPositionBias() {
+    const bool buckets = spec_.position_bias == PositionBiasKind::kBuckets;
+    CheckPresence("relative_bias", spec_.relative_bias, buckets, "position_bias is \"buckets\"");
+    const int64_t largest = buckets ? kMaxBiasDistance : 0;
+    CheckSize("bias_buckets", spec_.bias_buckets, buckets ? 4 : 0, largest);
+    Require(spec_.bias_buckets % 2 == 0, "bias_buckets is ", spec_.bias_buckets,
+            "; expected an even number: half are for each direction");
+    CheckSize("bias_max_distance", spec_.bias_max_distance,
+              buckets ? spec_.bias_buckets / 4 + 1 : 0, largest);
+  }
+
   void CheckNorms() {
     const bool norms = spec_.norm != NormPlacement::kNone;
     CheckPresence("norm1", spec_.norm1, norms, "norm is not \"none\"");
@@ -169,6 +184,7 @@ class Validator {
                                      {"position_embedding", &spec_.position_embedding},
                                      {"type_embedding", &spec_.type_embedding},
                                      {"embedding_norm", &spec_.embedding_norm},
+                                     {"relative_bias", &spec_.relative_bias},
                                      {"final_norm", &spec_.final_norm}}) {
       CheckOutside(key, *names);
     }

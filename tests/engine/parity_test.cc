@@ -160,15 +160,19 @@ INSTANTIATE_TEST_SUITE_P(Goldens, ParityTest, ::testing::ValuesIn(GoldenNames())
 
 // ---- The test of the test: deliberate mistakes must not pass ------------------------------------
 
+// How far the golden is from a model whose spec has been changed.
+double DistanceFrom(const Golden& golden, const std::function<void(EncoderSpec&)>& mutate) {
+  EncoderSpec spec = SpecOf(golden);
+  mutate(spec);
+  const TempFolder folder;
+  WriteCustomModel(golden, spec, folder);
+  return CompareModel(golden, folder.path()).worst();
+}
+
 class MutationTest : public ::testing::TestWithParam<std::string> {
  protected:
-  // How far the golden is from a model whose spec has been changed.
   double Mistake(const std::function<void(EncoderSpec&)>& mutate) {
-    EncoderSpec spec = SpecOf(golden_);
-    mutate(spec);
-    const TempFolder folder;
-    WriteCustomModel(golden_, spec, folder);
-    return CompareModel(golden_, folder.path()).worst();
+    return DistanceFrom(golden_, mutate);
   }
 
   const Golden golden_ = ReadGolden(GetParam());
@@ -222,6 +226,12 @@ INSTANTIATE_TEST_SUITE_P(Goldens, MutationTest,
                          ::testing::Values("fused_qkv_stack", "shared_projection", "token_encoder",
                                            "torch_pre_gelu", "bert"),
                          [](const auto& instance) { return instance.param; });
+
+// Short sequences never leave the buckets of one distance each; the long golden must.
+TEST(PositionBiasMutationTest, WrongReachFails) {
+  const auto halve = [](EncoderSpec& spec) { spec.bias_max_distance = 64; };
+  EXPECT_GT(DistanceFrom(ReadGolden("mpnet_long"), halve), 10 * kTolerance);
+}
 
 // ---- Custom specs -------------------------------------------------------------------------------
 

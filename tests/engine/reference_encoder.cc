@@ -155,6 +155,13 @@ class Runner {
     return qkv;
   }
 
+  ops::PositionBias PositionBias() const {
+    if (spec_.position_bias == PositionBiasKind::kAlibi) return ops::AlibiBias(spec_.num_heads);
+    if (spec_.position_bias == PositionBiasKind::kNone) return {};
+    return ops::BucketBias(Tensor(spec_.relative_bias.weight, 0), spec_.bias_buckets,
+                           spec_.bias_max_distance);
+  }
+
   Floats Block(const Floats& x, int64_t layer, EncoderResult& result) const {
     const int64_t h = spec_.hidden_size, d = spec_.head_dim();
     const bool pre = spec_.norm == NormPlacement::kPre, post = spec_.norm == NormPlacement::kPost;
@@ -165,7 +172,8 @@ class Runner {
                                                        .q_offset = 0,
                                                        .k_offset = h,
                                                        .v_offset = 2 * h},
-                                           .scale = static_cast<float>(spec_.score_scale)};
+                                           .scale = static_cast<float>(spec_.score_scale),
+                                           .position_bias = PositionBias()};
     AttentionResult attention =
         Attention(options, Qkv(pre ? Norm(x, spec_.norm1, layer) : x, layer), tokens_,
                   sequence_.mask, spec_.window_of(layer));

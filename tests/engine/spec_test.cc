@@ -125,6 +125,13 @@ class SpecMaker {
     } else {
       spec.fused_qkv = Names("b.{layer}.qkv");
     }
+    spec.position_bias =
+        PickOf({PositionBiasKind::kNone, PositionBiasKind::kBuckets, PositionBiasKind::kAlibi});
+    if (spec.position_bias == PositionBiasKind::kBuckets) {
+      spec.bias_buckets = 2 * Pick({2, 5, 16});
+      spec.bias_max_distance = Pick({20, 128});
+      spec.relative_bias = {"relative_bias", ""};
+    }
     if (Chance(3)) {
       spec.local_window = Pick({1, 9, 64});
       spec.global_every = Pick({2, 3});

@@ -69,14 +69,14 @@ def _shaped(name, noise):
 
 
 _ATTENTION_OUT = (
-    r"o_proj|fc_out|self_attn\.fc\.|out_proj|attention\.output\.dense|out_lin|attention\.dense"
+    r"o_proj|fc_out|self_attn\.fc\.|out_proj|attention\.output\.dense|out_lin|attention\.dense|attn\.o\."
 )
 
 
 def _gain(name):
     if re.search(_ATTENTION_OUT, name) or name.startswith("output_net.0"):
         return 0.1
-    if re.search(r"qkv_proj|in_proj|query|queries|key|[qk]_lin", name):
+    if re.search(r"qkv_proj|in_proj|query|queries|key|[qk]_lin|attn\.[qk]\.", name):
         return 3.0
     if re.search(r"linear_net\.0|feed_forward\.0|linear1|intermediate|lin1|\.ffn\.weight", name):
         return 5.0

@@ -11,6 +11,8 @@ from transformers import (
     DistilBertModel,
     ElectraConfig,
     ElectraModel,
+    MPNetConfig,
+    MPNetModel,
     RobertaConfig,
     RobertaModel,
     XLMRobertaConfig,
@@ -96,6 +98,14 @@ def all_goldens():
         ("camembert", 105, CamembertModel, CamembertConfig(**NARROW, **one_type, **large_eps)),
         ("distilbert", 111, DistilBertModel, distilbert_config(SIZES)),
         ("distilbert_relu", 112, DistilBertModel, distilbert_config(NARROW, activation="relu")),
+        ("mpnet", 141, MPNetModel, MPNetConfig(**SIZES)),
+        # Up to 200 tokens, which reach the widest buckets.
+        (
+            "mpnet_long",
+            142,
+            MPNetModel,
+            MPNetConfig(**(NARROW | {"max_position_embeddings": 202}), **large_eps),
+        ),
         ("electra", 121, ElectraModel, ElectraConfig(**NARROW, embedding_size=10)),
         (
             "electra_one_width",

@@ -258,9 +258,9 @@ INSTANTIATE_TEST_SUITE_P(
         BrokenModel{"UnknownFamily",
                     [](const fs::path& f) {
                       Replace(f / "config.json", "\"model_type\": \"bert\"",
-                              "\"model_type\": \"mpnet\"");
+                              "\"model_type\": \"no_family\"");
                     },
-                    "mpnet"}),
+                    "no_family"}),
     [](const auto& param) { return param.param.name; });
 
 TEST(BrokenModelTest, AFolderThatIsNotThere) {

@@ -51,8 +51,8 @@ void ExpectRefused(const json& config, const Matcher<absl::string_view>& message
 TEST(FamiliesTest, NamesModelTypesThatItDoesNotHave) {
   const auto helpful =
       AllOf(HasSubstr("\"bert\""), HasSubstr("\"token_encoder\""), HasSubstr("\"custom\""));
-  ExpectRefused(With(TinyBert(), {{"model_type", "mpnet"}}),
-                AllOf(HasSubstr("\"mpnet\""), helpful));
+  ExpectRefused(With(TinyBert(), {{"model_type", "no_family"}}),
+                AllOf(HasSubstr("\"no_family\""), helpful));
   ExpectRefused(With(TinyBert(), {{"model_type", "BERT"}}), HasSubstr("\"BERT\""));
   ExpectRefused(With(TinyBert(), {{"model_type", 7}}), HasSubstr("model_type is 7"));
   ExpectRefused({{"architectures", {"BertModel"}}},
@@ -363,7 +363,7 @@ TEST(RobertaTest, TakesSequencesAsLongAsTheRowsBehindThePadding) {
     EXPECT_EQ(spec.position_rows(), 7);
   }
   ExpectRefused(With(TinyRoberta(), {{"pad_token_id", 6}}),
-                HasSubstr("max_position_embeddings is 7; expected more than pad_token_id + 1"));
+                HasSubstr("max_position_embeddings is 7; expected an integer from 8 to"));
 }
 
 TEST(RobertaTest, RefusesPaddingThatIsNoToken) {
@@ -415,6 +415,36 @@ TEST(DistilBertTest, ReadsItsKeysAndRefusesOthers) {
                 HasSubstr("n_heads is 4; expected a divisor of dim, which is 6"));
   ExpectRefused(With(TinyDistilBert(), {{"is_decoder", true}}), HasSubstr("is_decoder is true"));
   ExpectRefused(With(TinyDistilBert(), {{"layer_norm_eps", 1e-5}}), HasSubstr("layer_norm_eps"));
+}
+
+// ---- mpnet --------------------------------------------------------------------------------------
+
+TEST(MpnetTest, HasTheDefaultsOfTheLibrary) {
+  EncoderSpec expected = SpecOf({{"model_type", "roberta"}});
+  expected.family = "mpnet";
+  expected.vocab_size = 30527;
+  expected.type_vocab_size = 0;
+  expected.type_embedding = {};
+  expected.position_bias = PositionBiasKind::kBuckets;
+  expected.bias_buckets = 32;
+  expected.bias_max_distance = 128;
+  expected.relative_bias.weight = "encoder.relative_attention_bias.weight";
+  const std::string block = "encoder.layer.{layer}.attention.";
+  expected.query = {block + "attn.q.weight", block + "attn.q.bias"};
+  expected.key = {block + "attn.k.weight", block + "attn.k.bias"};
+  expected.value = {block + "attn.v.weight", block + "attn.v.bias"};
+  expected.attention_output = {block + "attn.o.weight", block + "attn.o.bias"};
+  expected.norm1 = {block + "LayerNorm.weight", block + "LayerNorm.bias"};
+  EXPECT_EQ(SpecOf({{"model_type", "mpnet"}}), expected);
+}
+
+// The library computes with its own numbers whatever these keys say.
+TEST(MpnetTest, HasOneTablesWorthOfBucketsAndOnePadding) {
+  ExpectRefused(With(TinyMpnet(), {{"relative_attention_num_buckets", 64}}),
+                HasSubstr("relative_attention_num_buckets is 64; expected 32"));
+  EXPECT_EQ(SpecOf(With(TinyMpnet(), {{"pad_token_id", 3}})).position_padding_id, 1);
+  ExpectRefused(With(TinyMpnet(), {{"max_position_embeddings", 2}}),
+                HasSubstr("max_position_embeddings is 2; expected an integer from 3 to"));
 }
 
 // ---- electra ------------------------------------------------------------------------------------

@@ -56,6 +56,10 @@ EncoderSpec FullSpec() {
   spec.norm_eps = 1e-12;
   spec.qkv = QkvLayout::kSharedByHeads;
   spec.score_scale = 1 / 3.0;
+  spec.position_bias = PositionBiasKind::kBuckets;
+  spec.bias_buckets = 18;
+  spec.bias_max_distance = 19;
+  spec.relative_bias = {"ii", ""};
   spec.local_window = 16;
   spec.global_every = 17;
   spec.activation = Activation::kTanh;
@@ -99,7 +103,7 @@ TEST(SpecJsonTest, LeavesOutWhatAnAbsentKeyMeans) {
   const json written = SpecToJson(SpecFromConfig(TinyBert()).value());
   for (const char* key :
        {"word_width", "position_padding_id", "layer_groups", "input_dim", "local_window",
-        "global_every", "default_pooling", "final_norm_optional"}) {
+        "global_every", "position_bias", "default_pooling", "final_norm_optional"}) {
     EXPECT_FALSE(written.contains(key)) << key;
   }
   for (const char* key : {"residual", "norm", "norm_eps", "activation", "max_positions"}) {
@@ -126,6 +130,11 @@ TEST(SpecJsonTest, KeepsEveryEnumerator) {
   for (const auto positions :
        {PositionKind::kNone, PositionKind::kLearned, PositionKind::kSinusoidal}) {
     spec.positions = positions;
+    EXPECT_THAT(SpecFromJson(SpecToJson(spec)), IsOkAndHolds(spec));
+  }
+  for (const auto bias :
+       {PositionBiasKind::kNone, PositionBiasKind::kBuckets, PositionBiasKind::kAlibi}) {
+    spec.position_bias = bias;
     EXPECT_THAT(SpecFromJson(SpecToJson(spec)), IsOkAndHolds(spec));
   }
   for (const auto norm : {NormPlacement::kNone, NormPlacement::kPost, NormPlacement::kPre}) {

@@ -40,6 +40,14 @@ inline nlohmann::json TinyDistilBert() {
           {"max_position_embeddings", 5}};
 }
 
+// Sequences of up to 5 tokens.
+inline nlohmann::json TinyMpnet() {
+  nlohmann::json config = TinyBert();
+  config.erase("type_vocab_size");
+  config.update({{"model_type", "mpnet"}, {"max_position_embeddings", 7}});
+  return config;
+}
+
 // Tables of width 4 in front of blocks of width 6.
 inline nlohmann::json TinyElectra() {
   nlohmann::json config = TinyBert();
@@ -97,9 +105,9 @@ inline nlohmann::json TinyTorchEncoder() {
 }
 
 inline std::vector<nlohmann::json> TinyModels() {
-  return {TinyBert(),           TinyRoberta(),      TinyDistilBert(),       TinyElectra(),
-          TinyAlbert(),         TinyTokenEncoder(), TinySharedProjection(), TinyAttention(),
-          TinyAttentionStack(), TinyTorchEncoder()};
+  return {TinyBert(),      TinyRoberta(),        TinyDistilBert(),   TinyMpnet(),
+          TinyElectra(),   TinyAlbert(),         TinyTokenEncoder(), TinySharedProjection(),
+          TinyAttention(), TinyAttentionStack(), TinyTorchEncoder()};
 }
 
 inline TestTensor* FindTensor(std::vector<TestTensor>& tensors, std::string_view name) {

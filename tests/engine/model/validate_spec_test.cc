@@ -105,6 +105,17 @@ TEST(ValidateSpecTest, RefusesBlocksThatCannotBeChained) {
   ExpectFault(TinyAlbert(), "layer_groups is 3; expected 0 or a divisor of num_layers, which is 4",
               [](Spec& s) { s.layer_groups = 3; });
   ExpectFault(TinyAlbert(), "layer_groups is -1", [](Spec& s) { s.layer_groups = -1; });
+  ExpectFault(TinyMpnet(), "relative_bias.weight is missing",
+              [](Spec& s) { s.relative_bias = {}; });
+  ExpectFault(TinyMpnet(), "bias_buckets is 2; expected 4", [](Spec& s) { s.bias_buckets = 2; });
+  ExpectFault(TinyMpnet(), "bias_buckets is 33; expected an even",
+              [](Spec& s) { s.bias_buckets = 33; });
+  ExpectFault(TinyMpnet(), "bias_max_distance is 8; expected 9",
+              [](Spec& s) { s.bias_max_distance = 8; });
+  ExpectFault(TinyMpnet(), "relative_bias.weight is \"encoder.relative",
+              [](Spec& s) { s.position_bias = PositionBiasKind::kAlibi; });
+  ExpectFault(TinyBert(), "bias_max_distance is 128; expected 0 to 0",
+              [](Spec& s) { s.bias_max_distance = 128; });
   ExpectFault(TinyBert(), "local_window is 3 and global_every 1; expected",
               [](Spec& s) { s.local_window = 3; });
   ExpectFault(TinyBert(), "local_window is 0 and global_every 2; expected",
