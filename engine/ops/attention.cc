@@ -59,6 +59,10 @@ class Ukernel {
 
 static_assert(Attention::kPieceStep == kKeyBlock && kKeyBlock % kQueryBlock == 0);
 
+// Rows of the position table that the pairs of a query block and a key block need at most: one for
+// each distance between them, from a multiple of kQueryStep on.
+constexpr int64_t kTileRows = RoundUp(kQueryBlock + kKeyBlock - 1 + kQueryStep - 1, kQueryStep);
+
 // One head of kKeyBlock tokens, or of what is left at the end of a sequence.
 struct HeadBlock {
   const float* q;  // [tokens, head_dim]
@@ -74,6 +78,9 @@ struct Scratch {
   float* bias;          // [padded keys]: 0 where the keys mask lets a key be seen, −∞ elsewhere
   float* row_bias;      // [padded keys]: the same with all that is hidden from one row, and the
                         // position bias
+  float* by_query;      // [kQueryBlock][position rows]: queries with positions as keys
+  float* by_key;        // [kTileRows][kKeyBlock]: positions as queries with a block of keys
+  int32_t* rows;        // [padded keys + kQueryBlock]: the position rows by distance
   float* context;       // [kQueryBlock, head_dim]
   float* ones;          // [kQueryStep][kKeyBlock]: the weights of a row that sees nothing
   float* even_context;  // [kQueryStep, head_dim]: what they give
@@ -163,17 +170,23 @@ struct Attention::Impl {
   std::array<QueryKernels, kKeyBlock / kKeyStep> score;    // by keys of the block, by query rows
   std::array<QueryKernels, kKeyBlock / kKeyStep> context;  // the same; first key block: C = A · B
   std::array<QueryKernels, kKeyBlock / kKeyStep> context_add;  // later key blocks: C += A · B
+  QueryKernels by_query;  // by query rows, kKeyBlock rows of the position table being keys
 
   Scratch Carve(int64_t tokens, std::byte* memory) const;
   // Floats of one packed head.
   int64_t PackedFloats(int64_t tokens) const {
     return 3 * RoundUp(tokens, kKeyBlock) * options.head_dim;
   }
+  int64_t PositionRows() const { return RoundUp(options.positions.rows, kKeyBlock); }
+  // Floats of one head of the packed position table, which has no v.
+  int64_t PackedPositionFloats() const { return 2 * PositionRows() * options.head_dim; }
   void PackHead(const float* qkv, int64_t tokens, int64_t head, bool values, float* packed) const;
   HeadBlock* ListBlocks(const float* packed, int64_t tokens, HeadBlock* blocks) const;
   void PrepareHead(const AttentionArgs& args, int64_t head, const Scratch& scratch) const;
   bool RunQueryBlock(const AttentionArgs& args, HeadRun& run, int64_t first_row,
                      const Scratch& scratch) const;
+  void AddPositionScores(const AttentionArgs& args, Keys keys, int64_t head, int64_t first_row,
+                         int64_t rows, const Scratch& scratch) const;
   float ExpScores(const AttentionArgs& args, Keys keys, int64_t head, int64_t row,
                   const ScoreRow& scores, const Scratch& scratch) const;
   void WriteMapRow(const AttentionArgs& args, Keys keys, int64_t map_head, int64_t row,
@@ -186,6 +199,11 @@ namespace {
 // Index of the kernels for `key`'s block, which begins there.
 size_t KeyKernel(int64_t tokens, int64_t key) {
   return static_cast<size_t>(RoundUp(std::min(kKeyBlock, tokens - key), kKeyStep) / kKeyStep - 1);
+}
+
+// Index of the kernels for `rows` ≤ kQueryBlock query rows.
+size_t RowKernel(int64_t rows) {
+  return static_cast<size_t>(RoundUp(rows, kQueryStep) / kQueryStep - 1);
 }
 
 }  // namespace
@@ -217,6 +235,16 @@ absl::StatusOr<Attention> Attention::Create(const AttentionOptions& options) {
         impl->context_add[k][r] = Ukernel(shape);
       }
     }
+    if (options.positions.empty()) return;
+    for (int64_t rows = kQueryStep; rows <= kQueryBlock; rows += kQueryStep) {
+      impl->by_query[RowKernel(rows)] = Ukernel({.m = rows,
+                                                 .n = kKeyBlock,
+                                                 .k = options.head_dim,
+                                                 .lda = options.head_dim,
+                                                 .ldb = kKeyBlock,
+                                                 .ldc = impl->PositionRows(),
+                                                 .accumulate = false});
+    }
   });
   RETURN_IF_ERROR(built);
   Attention attention;
@@ -232,11 +260,16 @@ Scratch Attention::Impl::Carve(int64_t tokens, std::byte* memory) const {
   };
   static_assert(sizeof(HeadBlock) % sizeof(float) == 0);
   constexpr int64_t kBlockFloats = sizeof(HeadBlock) / sizeof(float);
+  static_assert(sizeof(int32_t) == sizeof(float));
+  const bool positions = !options.positions.empty();
   return {.blocks = reinterpret_cast<HeadBlock*>(take(padded / kKeyBlock * kBlockFloats)),
           .packed = take(PackedFloats(tokens)),
           .scores = take(padded * kQueryBlock),
           .bias = take(padded),
           .row_bias = take(padded),
+          .by_query = take(kQueryBlock * PositionRows()),
+          .by_key = take(positions ? kTileRows * kKeyBlock : 0),
+          .rows = reinterpret_cast<int32_t*>(take(positions ? padded + kQueryBlock : 0)),
           .context = take(kQueryBlock * options.head_dim),
           .ones = take(kQueryStep * kKeyBlock),
           .even_context = take(kQueryStep * options.head_dim),
@@ -309,6 +342,60 @@ void Attention::Pack(const float* qkv, int64_t tokens, float* packed) const {
   }
 }
 
+absl::StatusOr<Buffer> Attention::PackPositions(const float* qkv) const {
+  const auto head_bytes = static_cast<size_t>(impl_->PackedPositionFloats()) * sizeof(float);
+  // Zeroed: whole blocks are read.
+  ASSIGN_OR_RETURN(
+      Buffer packed,
+      Buffer::AllocateZeroed(static_cast<size_t>(impl_->options.heads) * head_bytes, "positions"));
+  for (int64_t head = 0; head < impl_->options.heads; ++head) {
+    impl_->PackHead(qkv, impl_->options.positions.rows, head, /*values=*/false,
+                    packed.floats().data() + head * impl_->PackedPositionFloats());
+  }
+  return packed;
+}
+
+// Adds what the queries of a block give with the positions as keys, and its keys with the positions
+// as queries: one product for each row of the table in reach, not for each pair.
+void Attention::Impl::AddPositionScores(const AttentionArgs& args, Keys keys, int64_t head,
+                                        int64_t first_row, int64_t rows,
+                                        const Scratch& scratch) const {
+  const int64_t d = options.head_dim;
+  const float* const position_queries = args.positions + head * PackedPositionFloats();
+  const float* const position_keys = position_queries + PositionRows() * d;
+
+  // The row of the table for row i and key j lies at (j - keys.first) + (rows - 1 - i).
+  const int64_t distances = RoundUp(keys.end - keys.first, kKeyStep) + rows - 1;
+  for (int64_t i = 0; i < distances; ++i) {
+    scratch.rows[i] = options.positions.of(keys.first - (first_row + rows - 1) + i);
+  }
+
+  const float* const q = scratch.blocks[first_row / kKeyBlock].q + first_row % kKeyBlock * d;
+  for (int64_t row = scratch.rows[distances - 1] / kKeyBlock * kKeyBlock; row <= scratch.rows[0];
+       row += kKeyBlock) {
+    by_query[RowKernel(rows)].Run(q, position_keys + row * d, scratch.by_query + row);
+  }
+  for (int64_t key = keys.first; key < keys.end; key += kKeyBlock) {
+    const int64_t count = RoundUp(std::min(kKeyBlock, keys.end - key), kKeyStep);
+    const int32_t* const block_rows = scratch.rows + (key - keys.first);
+    const int64_t last = block_rows[0];
+    const int64_t first = block_rows[count + rows - 2] / kQueryStep * kQueryStep;
+    for (int64_t row = first; row <= last; row += kQueryBlock) {
+      score[KeyKernel(args.tokens, key)][RowKernel(std::min(kQueryBlock, last + 1 - row))].Run(
+          position_queries + row * d, scratch.blocks[key / kKeyBlock].k,
+          scratch.by_key + (row - first) * kKeyBlock);
+    }
+    for (int64_t i = 0; i < rows; ++i) {
+      AddByRow({.rows = block_rows + (rows - 1 - i),
+                .keys = count,
+                .by_query = scratch.by_query + i * PositionRows(),
+                .by_key = scratch.by_key,
+                .first_row = static_cast<int32_t>(first)},
+               scratch.scores + (key - keys.first) * kQueryBlock + i * kKeyBlock);
+    }
+  }
+}
+
 // Turns the scores of one row into unnormalised weights and returns their sum; 0: it sees nothing.
 float Attention::Impl::ExpScores(const AttentionArgs& args, Keys keys, int64_t head, int64_t row,
                                  const ScoreRow& scores, const Scratch& scratch) const {
@@ -362,7 +449,7 @@ bool Attention::Impl::RunQueryBlock(const AttentionArgs& args, HeadRun& run, int
                                     const Scratch& scratch) const {
   const int64_t d = options.head_dim;
   const int64_t rows = std::min(kQueryBlock, args.first_query + args.queries - first_row);
-  const auto row_kernel = static_cast<size_t>(RoundUp(rows, kQueryStep) / kQueryStep - 1);
+  const size_t row_kernel = RowKernel(rows);
   const Keys keys = InReach(args, first_row, rows);
   auto scores_of = [&](int64_t key) { return scratch.scores + (key - keys.first) * kQueryBlock; };
 
@@ -370,6 +457,9 @@ bool Attention::Impl::RunQueryBlock(const AttentionArgs& args, HeadRun& run, int
   for (int64_t key = keys.first; key < keys.end; key += kKeyBlock) {
     score[KeyKernel(args.tokens, key)][row_kernel].Run(q, scratch.blocks[key / kKeyBlock].k,
                                                        scores_of(key));
+  }
+  if (!options.positions.empty()) {
+    AddPositionScores(args, keys, run.head, first_row, rows, scratch);
   }
 
   bool finite = true;

@@ -4,6 +4,9 @@
 // Source: Vaswani et al. 2017, 3.2; the matrix products are oneDNN 3.7 brgemm micro-kernels,
 //         softmax is ours (softmax.h).
 // Memory: works in blocks of kQueryBlock query rows, so scratch grows with S and never with S².
+// Positions: where there is a table of relative positions, its rows are keys and queries too (He et
+//         al. 2021, 3.1): the row for how far apart a query and a key are is a key to the query and
+//         a query to the key, and the three products of a pair are added before they are scaled.
 // Window: key blocks that no row of a query block can reach are not computed, so a row costs what
 //         its window costs, however long the sequence.
 // Bits:   a sequence is computed alone, whatever else is in its batch; maps are copied from what is
@@ -20,8 +23,10 @@
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
+#include "engine/ops/distance_rows.h"
 #include "engine/ops/mask.h"
 #include "engine/ops/position_bias.h"
+#include "engine/tensor/buffer.h"
 #include "engine/tensor/data_type.h"
 
 namespace encoderd::ops {
@@ -42,6 +47,7 @@ struct AttentionOptions {
   QkvStrides strides;
   float scale = 1;  // what q·kᵀ is multiplied with
   PositionBias position_bias;
+  DistanceRows positions;  // of the table of relative positions
 };
 
 // An attention map to write: [heads, rows, S] of `type` at `dst`, in the order of the lists.
@@ -71,6 +77,8 @@ struct AttentionArgs {
   const Mask* mask = nullptr;
   // Row i sees key j only where |i - j| ≤ window, and the mask lets it; 0: wherever the mask does.
   int64_t window = 0;
+  // What PackPositions gave of this block's table. Read only where there is one.
+  const float* positions = nullptr;
   // [queries, heads · head_dim]; null: only the map is wanted and v is left alone.
   float* context = nullptr;
   const MapOutput* map = nullptr;  // null: no map is wanted
@@ -92,6 +100,10 @@ class Attention {
   // Packs `tokens` rows of q, k and v: `packed` has room for 3 · heads · head_dim values for each
   // token of `tokens` rounded up to kPieceStep.
   void Pack(const float* qkv, int64_t tokens, float* packed) const;
+
+  // Packs the table of relative positions, [options.positions.rows] rows of q and k as `strides`
+  // says, for AttentionArgs::positions. Errors: kResourceExhausted.
+  absl::StatusOr<Buffer> PackPositions(const float* qkv) const;
 
   // Scratch that Run needs for sequences of up to `tokens` tokens.
   size_t scratch_bytes(int64_t tokens) const;

@@ -16,6 +16,9 @@ namespace encoderd::ops {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
+constexpr int kKeyBlockBits = 6;
+static_assert(1 << kKeyBlockBits == kKeyBlock);
+
 // At most 16 lanes, so that vectors never cross a kKeyStep.
 using Floats = hn::CappedTag<float, kKeyStep>;
 
@@ -78,6 +81,21 @@ void ScaleRow(const ScoreRow& row, float factor, float* dst) {
   });
 }
 
+void AddByRow(const RowTerms& terms, float* scores) {
+  const Floats d;
+  const hn::RebindToSigned<Floats> d32;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  const auto first = hn::Set(d32, terms.first_row);
+  for (int64_t key = 0; key < terms.keys; key += lanes) {
+    const auto rows = hn::LoadU(d32, terms.rows + key);
+    const auto places = hn::Add(hn::ShiftLeft<kKeyBlockBits>(hn::Sub(rows, first)),
+                                hn::Iota(d32, static_cast<int32_t>(key)));
+    const auto added =
+        hn::Add(hn::GatherIndex(d, terms.by_query, rows), hn::GatherIndex(d, terms.by_key, places));
+    hn::StoreU(hn::Add(hn::LoadU(d, scores + key), added), d, scores + key);
+  }
+}
+
 void TransposeKeys(const float* src, int64_t src_stride, int64_t rows, int64_t columns,
                    float* dst) {
   // Four rows of four columns at a time: two interleaving steps turn them round.
@@ -121,6 +139,7 @@ namespace encoderd::ops {
 
 HWY_EXPORT(ExpRow);
 HWY_EXPORT(ScaleRow);
+HWY_EXPORT(AddByRow);
 HWY_EXPORT(TransposeKeys);
 
 float ExpRow(const ScoreRow& row, const float* bias, float scale) {
@@ -129,6 +148,10 @@ float ExpRow(const ScoreRow& row, const float* bias, float scale) {
 
 void ScaleRow(const ScoreRow& row, float factor, float* dst) {
   HWY_DYNAMIC_DISPATCH(ScaleRow)(row, factor, dst);
+}
+
+void AddByRow(const RowTerms& terms, float* scores) {
+  HWY_DYNAMIC_DISPATCH(AddByRow)(terms, scores);
 }
 
 void TransposeKeys(const float* src, int64_t src_stride, int64_t rows, int64_t columns,

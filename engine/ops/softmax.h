@@ -29,6 +29,18 @@ float ExpRow(const ScoreRow& row, const float* bias, float scale);
 // dst[j] = row[j] · factor for the S keys.
 void ScaleRow(const ScoreRow& row, float factor, float* dst);
 
+// What a query row and a block of keys get for how far apart they are.
+struct RowTerms {
+  const int32_t* rows = nullptr;    // of a table, for each key
+  int64_t keys = 0;                 // a multiple of kKeyStep, at most kKeyBlock
+  const float* by_query = nullptr;  // by row of the table
+  const float* by_key = nullptr;    // by row from first_row on, kKeyBlock keys each
+  int32_t first_row = 0;
+};
+
+// scores[j] += by_query[rows[j]] + by_key[(rows[j] - first_row) · kKeyBlock + j].
+void AddByRow(const RowTerms& terms, float* scores);
+
 // dst[c · kKeyBlock + r] = src[r · src_stride + c] for r < rows ≤ kKeyBlock, c < columns: keys
 // become columns.
 void TransposeKeys(const float* src, int64_t src_stride, int64_t rows, int64_t columns, float* dst);

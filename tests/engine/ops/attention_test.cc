@@ -39,6 +39,9 @@ constexpr QkvStrides kByHead = {.row_stride = 3 * kWidth,
                                 .k_offset = kHeadDim,
                                 .v_offset = 2 * kHeadDim};
 
+const AttentionOptions kOptions = {
+    .heads = kHeads, .head_dim = kHeadDim, .strides = kSeparate, .scale = kScale};
+
 struct Output {
   std::vector<float> context;
   std::vector<float> map;
@@ -71,6 +74,7 @@ class AttentionTest : public ::testing::Test {
     EXPECT_TRUE(attention.ok()) << attention.status();
     auto scratch = Buffer::Allocate(attention->scratch_bytes(tokens), "scratch");
     for (float& value : scratch->floats()) value = NAN;
+    const auto positions = attention->PackPositions(positions_.data());
     Output output;
     output.context.resize(static_cast<size_t>(tokens * kWidth));
     const size_t map_rows = rows.empty() ? static_cast<size_t>(tokens) : rows.size();
@@ -82,12 +86,23 @@ class AttentionTest : public ::testing::Test {
                                         .queries = tokens,
                                         .mask = &mask,
                                         .window = window,
+                                        .positions = positions->floats().data(),
                                         .context = want_context ? output.context.data() : nullptr,
                                         .map = heads.empty() ? nullptr : &map},
                                        scratch->bytes());
     EXPECT_TRUE(finite.ok()) << finite.status();
     output.finite = finite.value_or(false);
     return output;
+  }
+
+  // kOptions with a table of relative positions, whose random rows positions_ then holds. The root
+  // of 3 keeps the sum of three products as small as one is without.
+  AttentionOptions WithPositions(int64_t buckets, int64_t max_distance) {
+    AttentionOptions options = kOptions;
+    options.positions = RowsOfDistances(buckets, max_distance);
+    options.scale /= std::sqrt(3.0f);
+    positions_ = RandomQkv(options.positions.rows);
+    return options;
   }
 
   // Weights are good to the rounding of a score, |s| < 40 here, times e: 40 · √20 · 2⁻²⁴ · 6 <
@@ -98,7 +113,7 @@ class AttentionTest : public ::testing::Test {
     const auto tokens = static_cast<int64_t>(qkv.size()) / (3 * kWidth);
     const Output got = Run(options, qkv, mask, {0, 1, 2}, {}, /*want_context=*/true, window);
     const reference::AttentionResult expected =
-        reference::Attention(options, qkv, tokens, mask, window);
+        reference::Attention(options, qkv, tokens, mask, window, positions_);
     EXPECT_TRUE(got.finite);
     for (size_t i = 0; i < got.map.size(); ++i) ASSERT_NEAR(got.map[i], expected.map[i], 5e-6) << i;
     for (size_t i = 0; i < got.context.size(); ++i) {
@@ -107,10 +122,8 @@ class AttentionTest : public ::testing::Test {
   }
 
   std::mt19937 rng_{7};
+  std::vector<float> positions_;  // as PackPositions reads them
 };
-
-const AttentionOptions kOptions = {
-    .heads = kHeads, .head_dim = kHeadDim, .strides = kSeparate, .scale = kScale};
 
 TEST_F(AttentionTest, EqualsReferenceForEveryLength) {
   for (int64_t tokens : {1, 2, 7, 8, 15, 16, 17, 31, 32, 33, 63, 64, 65, 80, 128, 129, 200}) {
@@ -253,6 +266,46 @@ TEST_F(AttentionTest, KeysFarOutsideTheWindowAreNotRead) {
   EXPECT_FALSE(after.finite);
 }
 
+TEST_F(AttentionTest, EqualsReferenceWithPositionsForEveryLength) {
+  for (const auto& [buckets, max_distance] :
+       {std::pair<int64_t, int64_t>{8, 16}, {64, 100}, {0, 7}, {0, 150}}) {
+    const AttentionOptions options = WithPositions(buckets, max_distance);
+    for (int64_t tokens : {1, 2, 8, 16, 17, 31, 33, 64, 65, 96, 129, 200}) {
+      SCOPED_TRACE(testing::Message() << tokens << " tokens, " << buckets << " buckets");
+      ExpectEqualsReference(options, RandomQkv(tokens), Mask());
+    }
+  }
+}
+
+TEST_F(AttentionTest, ReadsPositionsGroupedByHead) {
+  AttentionOptions options = WithPositions(32, 50);
+  options.strides = kByHead;
+  ExpectEqualsReference(options, RandomQkv(70), Mask());
+}
+
+TEST_F(AttentionTest, PositionsGoWithMasksAndWindows) {
+  constexpr int64_t kTokens = 150;
+  const AttentionOptions options = WithPositions(64, 100);
+  const std::vector<uint8_t> keys = RandomBits(kTokens);
+  const std::vector<uint8_t> pairs = RandomBits(kTokens * kTokens);
+  for (const int64_t window : {0, 2, 40, 200}) {
+    for (const Mask& mask : {Mask{.keys = keys}, Mask{.pairs = pairs, .causal = true}}) {
+      ExpectEqualsReference(options, RandomQkv(kTokens), mask, window);
+    }
+  }
+}
+
+TEST_F(AttentionTest, PositionsOfZeroAreBitwiseTheSameAsNone) {
+  AttentionOptions options = WithPositions(32, 50);
+  options.scale = kScale;
+  std::ranges::fill(positions_, 0.0f);
+  const std::vector<float> qkv = RandomQkv(130);
+  const Output bare = Run(kOptions, qkv, Mask());
+  const Output zeros = Run(options, qkv, Mask());
+  EXPECT_EQ(bare.context, zeros.context);
+  EXPECT_EQ(bare.map, zeros.map);
+}
+
 TEST_F(AttentionTest, AllOnesIsBitwiseTheSameAsNoMask) {
   const std::vector<float> qkv = RandomQkv(50);
   const std::vector<uint8_t> ones(kHeads * 50 * 50, 1);
@@ -340,15 +393,27 @@ TEST_F(AttentionTest, NonFiniteScoresAreReportedAndNeverSwallowed) {
 // However a sequence is cut, and whichever rows are asked for, each row has the bits that it has in
 // the whole.
 TEST_F(AttentionTest, PackedPiecesAndRangesOfRowsGiveTheBitsOfTheWhole) {
-  for (const auto& [tokens, window] :
-       {std::pair<int64_t, int64_t>{65, 0}, {128, 0}, {200, 0}, {128, 1}, {200, 20}, {200, 64}}) {
+  struct Case {
+    int64_t tokens, window;
+    bool positions = false;
+  };
+  for (const auto& [tokens, window, with_positions] : {Case{65, 0},
+                                                       {128, 0},
+                                                       {200, 0},
+                                                       {128, 1},
+                                                       {200, 20},
+                                                       {200, 64},
+                                                       {200, 0, true},
+                                                       {200, 20, true}}) {
+    const AttentionOptions options = with_positions ? WithPositions(64, 100) : kOptions;
     const std::vector<float> qkv = RandomQkv(tokens);
     // With the narrow window, many rows see nothing.
     const std::vector<uint8_t> pairs = RandomBits(tokens * tokens);
     const Mask mask = {.pairs = pairs};
-    const Output whole = Run(kOptions, qkv, mask, {0, 1, 2}, {}, /*want_context=*/true, window);
-    auto attention = Attention::Create(kOptions);
+    const Output whole = Run(options, qkv, mask, {0, 1, 2}, {}, /*want_context=*/true, window);
+    auto attention = Attention::Create(options);
     ASSERT_TRUE(attention.ok()) << attention.status();
+    const auto positions = attention->PackPositions(positions_.data());
     auto scratch = Buffer::Allocate(attention->scratch_bytes(tokens), "scratch");
     for (const int64_t piece : {64, 128}) {
       std::vector<std::vector<float>> memory;
@@ -369,6 +434,7 @@ TEST_F(AttentionTest, PackedPiecesAndRangesOfRowsGiveTheBitsOfTheWhole) {
                                     .queries = queries,
                                     .mask = &mask,
                                     .window = window,
+                                    .positions = positions->floats().data(),
                                     .context = context.data()},
                                    scratch->bytes()),
                     IsOkAndHolds(true));
@@ -425,9 +491,11 @@ TEST_F(AttentionTest, WorkInAWindowGrowsWithTheLengthAndNotWithItsSquare) {
 }
 
 TEST_F(AttentionTest, ScratchDoesNotGrowWithTheSquareOfTheLength) {
-  auto attention = Attention::Create(kOptions);
-  ASSERT_TRUE(attention.ok()) << attention.status();
-  EXPECT_LE(attention->scratch_bytes(8192), 2 * attention->scratch_bytes(4096));
+  for (const AttentionOptions& options : {kOptions, WithPositions(512, 512)}) {
+    auto attention = Attention::Create(options);
+    ASSERT_TRUE(attention.ok()) << attention.status();
+    EXPECT_LE(attention->scratch_bytes(8192), 2 * attention->scratch_bytes(4096));
+  }
 }
 
 }  // namespace

@@ -100,11 +100,16 @@ double BiasOf(const ops::PositionBias& bias, int64_t head, int64_t distance) {
 }  // namespace
 
 AttentionResult Attention(const ops::AttentionOptions& options, std::span<const float> qkv,
-                          int64_t tokens, const Mask& mask, int64_t window) {
+                          int64_t tokens, const Mask& mask, int64_t window,
+                          std::span<const float> positions) {
   const auto& layout = options.strides;
+  auto value_of = [&](std::span<const float> rows, int64_t row, int64_t head, int64_t offset,
+                      int64_t i) {
+    return static_cast<double>(rows[static_cast<size_t>(row * layout.row_stride +
+                                                        head * layout.head_stride + offset + i)]);
+  };
   auto value = [&](int64_t token, int64_t head, int64_t offset, int64_t i) {
-    return static_cast<double>(qkv[static_cast<size_t>(token * layout.row_stride +
-                                                       head * layout.head_stride + offset + i)]);
+    return value_of(qkv, token, head, offset, i);
   };
   AttentionResult result;
   result.context.resize(static_cast<size_t>(tokens * options.heads * options.head_dim));
@@ -116,7 +121,13 @@ AttentionResult Attention(const ops::AttentionOptions& options, std::span<const 
       for (int64_t key = 0; key < tokens; ++key) {
         double score = 0;
         for (int64_t i = 0; i < options.head_dim; ++i) {
-          score += value(row, head, layout.q_offset, i) * value(key, head, layout.k_offset, i);
+          const double q = value(row, head, layout.q_offset, i);
+          const double k = value(key, head, layout.k_offset, i);
+          score += q * k;
+          if (positions.empty()) continue;
+          const int64_t position = options.positions.of(key - row);
+          score += q * value_of(positions, position, head, layout.k_offset, i) +
+                   value_of(positions, position, head, layout.q_offset, i) * k;
         }
         weights[static_cast<size_t>(key)] =
             score * options.scale + BiasOf(options.position_bias, head, key - row);

@@ -33,8 +33,9 @@ struct AttentionResult {
   std::vector<double> map;      // [heads, S, S]
 };
 
-// window: as in ops::AttentionArgs.
+// window: as in ops::AttentionArgs. positions: what ops::Attention::PackPositions reads.
 AttentionResult Attention(const ops::AttentionOptions& options, std::span<const float> qkv,
-                          int64_t tokens, const Mask& mask, int64_t window = 0);
+                          int64_t tokens, const Mask& mask, int64_t window = 0,
+                          std::span<const float> positions = {});
 
 }  // namespace encoderd::reference
