@@ -42,7 +42,7 @@ EncoderSpec AlbertSpec(ConfigReader& config) {
       {.names = WithBias("encoder.embedding_hidden_mapping_in"), .out = spec.hidden_size}};
   spec.layer_groups = config.Size("num_hidden_groups", 1);
   config.CheckDivides("num_hidden_groups", spec.layer_groups, "num_hidden_layers", spec.num_layers);
-  config.Only("inner_group_num", 1);
+  config.Only("inner_group_num", 1, ConfigReader::Changes::kTensors);
   // Experiments of the first release, which the library does not have.
   config.Only("down_scale_factor", 1);
   config.Only("gap_size", 0);

@@ -22,10 +22,13 @@ using Part = ExpectedTensor::Part;
 
 // What is wrong with the file's tensor, or nothing.
 std::optional<std::string> Mismatch(const TensorEntry& entry, const ExpectedTensor& expected) {
+  if (WeightFiles::IsUnread(entry)) return std::nullopt;
   const std::string name = absl::StrCat("tensor \"", Printable(entry.name), "\"");
   std::vector<int64_t> shape = entry.shape;
-  if (expected.more_rows && !shape.empty()) shape[0] = std::min(shape[0], expected.shape[0]);
-  if (shape != expected.shape) {
+  if (expected.more_rows && !shape.empty() && !expected.shape.empty()) {
+    shape[0] = std::min(shape[0], expected.shape[0]);
+  }
+  if (shape != expected.shape && !expected.shape.empty()) {
     return absl::StrCat(name, ": expected shape ", ShapeText(expected.shape),
                         expected.more_rows ? " or more rows" : "", ", got ",
                         Printable(ShapeText(entry.shape)));
@@ -46,29 +49,6 @@ TensorEntry FirstRows(TensorEntry entry, const ExpectedTensor& expected) {
   entry.end = entry.begin + row_bytes * static_cast<uint64_t>(expected.shape[0]);
   entry.shape = expected.shape;
   return entry;
-}
-
-// Takes the optional parts of which the file has no tensor at all out of the spec and the list. A
-// part of which it has some stays, and what is missing of it is an error.
-void DropAbsentParts(const TensorNameFinder& finder, const NamePrefixes& prefixes,
-                     std::vector<ExpectedTensor>& expected, EncoderSpec& spec) {
-  for (const Part part : {Part::kPooler, Part::kFinalNorm}) {
-    const bool present =
-        std::any_of(expected.begin(), expected.end(), [&](const ExpectedTensor& tensor) {
-          return tensor.part == part && !finder.Find(prefixes.Of(tensor), tensor.name).empty();
-        });
-    if (present) continue;
-    const auto dropped = std::erase_if(
-        expected, [part](const ExpectedTensor& tensor) { return tensor.part == part; });
-    if (dropped == 0) continue;
-    if (part == Part::kPooler) {
-      spec.pooler.clear();
-      spec.pooler_optional = false;
-    } else {
-      spec.final_norm = {};
-      spec.final_norm_optional = false;
-    }
-  }
 }
 
 using Found = std::vector<const TensorEntry*>;
@@ -96,47 +76,102 @@ void AddMissing(const TensorNameFinder& finder, const std::vector<Found>& found,
   faults.Add(std::move(text));
 }
 
+// What the files have of the tensors that are expected.
+struct Search {
+  std::vector<ExpectedTensor> expected;
+  std::vector<Found> found;  // of each
+  std::set<Part> absent;     // optional parts that were expected and of which the file has nothing
+  Faults faults;
+};
+
+// Optional parts of which the file has no tensor at all are not expected. A part of which it has
+// some is, and what is missing of it is a fault.
+void DropAbsentParts(Search& search) {
+  for (const Part part : {Part::kPooler, Part::kFinalNorm}) {
+    bool expected = false, present = false;
+    for (size_t i = 0; i < search.expected.size(); ++i) {
+      if (search.expected[i].part != part) continue;
+      expected = true;
+      present = present || !search.found[i].empty();
+    }
+    if (expected && !present) search.absent.insert(part);
+  }
+  std::vector<ExpectedTensor> expected;
+  std::vector<Found> found;
+  for (size_t i = 0; i < search.expected.size(); ++i) {
+    if (search.absent.contains(search.expected[i].part)) continue;
+    expected.push_back(std::move(search.expected[i]));
+    found.push_back(std::move(search.found[i]));
+  }
+  search.expected = std::move(expected);
+  search.found = std::move(found);
+}
+
+// Looks for the tensors under the names that `spec` allows for. Errors: as FindPrefixes.
+absl::StatusOr<Search> SearchFor(std::vector<ExpectedTensor> expected, const EncoderSpec& spec,
+                                 const WeightFiles& files) {
+  const TensorNameFinder finder(files, spec.aliases, spec.ties);
+  const absl::StatusOr<NamePrefixes> prefixes = finder.FindPrefixes(expected);
+  if (!prefixes.ok()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(files.path(), ": ", prefixes.status().message()));
+  }
+  Search search = {.expected = std::move(expected)};
+  for (const ExpectedTensor& tensor : search.expected) {
+    search.found.push_back(finder.Find(prefixes->Of(tensor), tensor.name));
+  }
+  DropAbsentParts(search);
+  for (size_t i = 0; i < search.expected.size(); ++i) {
+    const ExpectedTensor& tensor = search.expected[i];
+    const Found& found = search.found[i];
+    if (found.empty()) {
+      AddMissing(finder, search.found, prefixes->Of(tensor) + tensor.name, search.faults);
+    } else if (found.size() > 1) {
+      search.faults.Add(
+          absl::StrFormat("tensors \"%s\" and \"%s\" are two spellings of one; expected one",
+                          Printable(found[0]->name), Printable(found[1]->name)));
+    } else if (std::optional<std::string> mismatch = Mismatch(*found[0], tensor)) {
+      search.faults.Add(*std::move(mismatch));
+    }
+  }
+  return search;
+}
+
 }  // namespace
+
+absl::Status Checkpoint::Judge(const WeightFiles& files, const std::vector<EncoderSpec>& possible) {
+  if (possible.empty()) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const Search search, SearchFor(CommonTensors(possible.front(), possible.back()),
+                                                  possible.front(), files));
+  return search.faults.ToStatus(files.path());
+}
 
 absl::StatusOr<Checkpoint> Checkpoint::Resolve(WeightFiles files, EncoderSpec* spec, bool strict) {
   Checkpoint checkpoint(std::move(files));
-  const std::string& path = checkpoint.files_.path();
-  const TensorNameFinder finder(checkpoint.files_, spec->aliases, spec->ties);
-  std::vector<ExpectedTensor> expected = ExpectedTensors(*spec);
-  const absl::StatusOr<NamePrefixes> prefixes = finder.FindPrefixes(expected);
-  if (!prefixes.ok()) {
-    return absl::InvalidArgumentError(absl::StrCat(path, ": ", prefixes.status().message()));
+  ASSIGN_OR_RETURN(Search search, SearchFor(ExpectedTensors(*spec), *spec, checkpoint.files_));
+  if (search.absent.contains(Part::kPooler)) {
+    spec->pooler.clear();
+    spec->pooler_optional = false;
   }
-  DropAbsentParts(finder, *prefixes, expected, *spec);
-  std::vector<Found> found;
-  for (const ExpectedTensor& tensor : expected) {
-    found.push_back(finder.Find(prefixes->Of(tensor), tensor.name));
-  }
-
-  Faults faults;
-  for (size_t i = 0; i < expected.size(); ++i) {
-    const ExpectedTensor& tensor = expected[i];
-    if (found[i].empty()) {
-      AddMissing(finder, found, prefixes->Of(tensor) + tensor.name, faults);
-    } else if (found[i].size() > 1) {
-      faults.Add(absl::StrFormat("tensors \"%s\" and \"%s\" are two spellings of one; expected one",
-                                 Printable(found[i][0]->name), Printable(found[i][1]->name)));
-    } else if (std::optional<std::string> mismatch = Mismatch(*found[i][0], tensor)) {
-      faults.Add(*std::move(mismatch));
-    } else {
-      checkpoint.tensors_.emplace(tensor.name, FirstRows(*found[i][0], tensor));
-    }
+  if (search.absent.contains(Part::kFinalNorm)) {
+    spec->final_norm = {};
+    spec->final_norm_optional = false;
   }
   if (spec->default_pooling == Pooling::kPooler && spec->pooler.empty()) {
-    faults.Add("the folder's vectors come from the pooler, which the file does not have");
+    search.faults.Add("the folder's vectors come from the pooler, which the file does not have");
   }
-  checkpoint.ListNames(NamesOf(found), spec->harmless);
+  checkpoint.ListNames(NamesOf(search.found), spec->harmless);
   for (const std::string& name : checkpoint.unused_) {
     if (!strict) break;
-    faults.Add(absl::StrCat("tensor \"", Printable(name),
-                            "\" is not used by the model; expected none such under --strict"));
+    search.faults.Add(absl::StrCat("tensor \"", Printable(name),
+                                   "\" is not used by the model; expected none such under "
+                                   "--strict"));
   }
-  RETURN_IF_ERROR(faults.ToStatus(path));
+  RETURN_IF_ERROR(search.faults.ToStatus(checkpoint.files_.path()));
+  for (size_t i = 0; i < search.expected.size(); ++i) {
+    const ExpectedTensor& tensor = search.expected[i];
+    checkpoint.tensors_.emplace(tensor.name, FirstRows(*search.found[i].front(), tensor));
+  }
   checkpoint.CountParameters();
   return checkpoint;
 }

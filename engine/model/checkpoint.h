@@ -27,11 +27,18 @@ class Checkpoint {
  public:
   // Finds each tensor of the spec in the file: under a wrapper's prefix and in the family's other
   // spellings where the file has them. Takes out of the spec what is optional and not in the file.
-  // REQUIRES: ValidateSpec(*spec).ok(). Errors: kInvalidArgument that lists every fault: a tensor
+  // REQUIRES: ValidateSpec(*spec).ok(), no tensor was left unread. Errors: kInvalidArgument that lists every fault: a tensor
   // missing (with the nearest names), there in two spellings, of another shape, of a type that is
   // no float; under `strict`, a tensor in unused().
   static absl::StatusOr<Checkpoint> Resolve(WeightFiles files, EncoderSpec* spec,
                                             bool strict = false);
+  // What can be said of the files although others of their folder have faults, so that there will
+  // be no checkpoint: about the tensors that are certain to be expected (SpecFromConfig's
+  // `possible`; of a spec without faults, itself) and were not left unread. Errors: as Resolve
+  // without `strict`.
+  static absl::Status Judge(const WeightFiles& files, const std::vector<EncoderSpec>& possible);
+
+  const WeightFiles& files() const { return files_; }
 
   // Names are the spec's, with LayerName applied.
   bool Has(std::string_view name) const { return tensors_.contains(name); }

@@ -1,5 +1,6 @@
 #include "engine/model/config_reader.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 
@@ -10,9 +11,11 @@ namespace encoderd {
 
 using ::nlohmann::json;
 
-ConfigReader::ConfigReader(const json& object, std::string path, Faults* faults)
-    : object_(object), path_(std::move(path)), faults_(faults) {
+ConfigReader::ConfigReader(const json& object, std::string path, Faults* faults,
+                           const Faults* earlier)
+    : object_(object), path_(std::move(path)), faults_(faults), earlier_(earlier) {
   if (!object.is_object()) {
+    faults_->Doubt(path_);
     faults_->Add(absl::StrFormat("%s: expected an object, got %s",
                                  path_.empty() ? "the file's root" : path_,
                                  Printable(object.dump())));
@@ -32,6 +35,7 @@ const json* ConfigReader::Find(std::string_view key) {
 const json* ConfigReader::Require(std::string_view key, bool optional) {
   const json* value = Find(key);
   if (value == nullptr && !optional && object_.is_object()) {
+    faults_->Doubt(PathOf(key));
     faults_->Add(absl::StrFormat("%s is missing", Printable(PathOf(key))));
   }
   return value;
@@ -39,11 +43,24 @@ const json* ConfigReader::Require(std::string_view key, bool optional) {
 
 void ConfigReader::Fault(std::string_view key, std::string_view expected) {
   const json* value = Find(key);
+  faults_->Doubt(PathOf(key));
   faults_->Add(absl::StrFormat("%s is %s; expected %s", Printable(PathOf(key)),
                                value == nullptr ? "missing" : Printable(value->dump()), expected));
 }
 
+bool ConfigReader::WasInDoubt(std::string_view key) const {
+  return earlier_ != nullptr && earlier_->InDoubt(PathOf(key));
+}
+
 int64_t ConfigReader::Size(std::string_view key, std::optional<int64_t> otherwise, int64_t least) {
+  const int64_t value = ReadSize(key, otherwise, least);
+  if (!WasInDoubt(key)) return value;
+  const int64_t smallest = std::max<int64_t>(least, 1);
+  return value == smallest ? smallest + 1 : smallest;
+}
+
+int64_t ConfigReader::ReadSize(std::string_view key, std::optional<int64_t> otherwise,
+                               int64_t least) {
   const json* value = Require(key, otherwise.has_value());
   if (value == nullptr) return otherwise.value_or(least);
   // Above int64_t a number is unsigned, and would wrap around in get<int64_t>.
@@ -67,6 +84,10 @@ double ConfigReader::Positive(std::string_view key, std::optional<double> otherw
 }
 
 bool ConfigReader::Bool(std::string_view key, std::optional<bool> otherwise) {
+  return ReadBool(key, otherwise) != WasInDoubt(key);
+}
+
+bool ConfigReader::ReadBool(std::string_view key, std::optional<bool> otherwise) {
   const json* value = Require(key, otherwise.has_value());
   if (value == nullptr) return otherwise.value_or(false);
   if (value->is_boolean()) return value->get<bool>();
@@ -82,9 +103,10 @@ std::string ConfigReader::Text(std::string_view key, std::optional<std::string> 
   return "";
 }
 
-void ConfigReader::Only(std::string_view key, const json& value) {
+void ConfigReader::Only(std::string_view key, const json& value, Changes what) {
   const json* found = Find(key);
   if (found == nullptr || found->is_null() || *found == value) return;
+  if (what == Changes::kTensors) faults_->DoubtTensors();
   Fault(key, absl::StrCat(value.dump(), "; nothing else is supported"));
 }
 
@@ -94,18 +116,25 @@ void ConfigReader::Ignore(std::span<const std::string_view> keys) {
 
 void ConfigReader::CheckDivides(std::string_view heads_key, int64_t heads,
                                 std::string_view width_key, int64_t width) {
-  // After another fault the values may be stand-ins.
-  if (width % heads == 0 || !faults_->empty()) return;
+  if (InDoubt(heads_key) || InDoubt(width_key) || width % heads == 0) return;
+  faults_->Doubt(PathOf(heads_key));
+  faults_->Doubt(PathOf(width_key));
   faults_->Add(absl::StrFormat("%s is %d; expected a divisor of %s, which is %d", PathOf(heads_key),
                                heads, width_key, width));
 }
 
 void ConfigReader::Finish() {
+  if (!object_.is_object()) return;
+  bool unknown = false;
   for (const auto& [key, value] : object_.items()) {
-    if (!object_.is_object() || read_.contains(key)) continue;
+    if (read_.contains(key)) continue;
+    unknown = true;
     faults_->Add(
         absl::StrFormat("%s is %s; this key is not known, and may change what the model computes",
                         Printable(PathOf(key)), Printable(value.dump())));
+  }
+  for (const std::string& key : read_) {
+    if (unknown && !object_.contains(key)) faults_->Doubt(PathOf(key));
   }
 }
 

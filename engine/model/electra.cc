@@ -20,7 +20,8 @@ EncoderSpec ElectraSpec(ConfigReader& config) {
   NameBertEmbeddings(spec);
   NameBertBlocks(spec);
   spec.word_width = config.Size("embedding_size", 128);
-  if (spec.word_width != spec.hidden_size) {
+  const bool widths_known = !config.InDoubt("embedding_size") && !config.InDoubt("hidden_size");
+  if (widths_known && spec.word_width != spec.hidden_size) {
     spec.embedding_steps = {{.names = WithBias("embeddings_project"), .out = spec.hidden_size}};
   }
   config.Ignore(kHarmlessKeys);

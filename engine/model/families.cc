@@ -1,5 +1,6 @@
 #include "engine/model/families.h"
 
+#include <algorithm>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -7,39 +8,29 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "engine/io/json.h"
-#include "engine/model/spec_json.h"
 #include "engine/model/validate_spec.h"
-#include "engine/status_macros.h"
 
 namespace encoderd {
 namespace {
 
 using ::nlohmann::json;
 
-template <EncoderSpec (*read)(ConfigReader&)>
-absl::StatusOr<EncoderSpec> ReadWith(const json& config) {
-  Faults faults;
-  ConfigReader reader(config, "", &faults);
-  EncoderSpec spec = read(reader);
-  reader.Finish();
-  RETURN_IF_ERROR(faults.ToStatus("config.json"));
-  return spec;
-}
+using ReadFamily = EncoderSpec(ConfigReader&);
 
-constexpr std::pair<std::string_view, absl::StatusOr<EncoderSpec> (*)(const json&)> kFamilies[] = {
-    {"fused_qkv_attention", ReadWith<FusedQkvAttentionSpec>},
-    {"shared_projection_encoder", ReadWith<SharedProjectionEncoderSpec>},
-    {"token_encoder", ReadWith<TokenEncoderSpec>},
-    {"torch_transformer_encoder", ReadWith<TorchTransformerEncoderSpec>},
-    {"bert", ReadWith<BertSpec>},
-    {"roberta", ReadWith<RobertaSpec>},
-    {"xlm-roberta", ReadWith<RobertaSpec>},
-    {"camembert", ReadWith<RobertaSpec>},
-    {"distilbert", ReadWith<DistilBertSpec>},
-    {"mpnet", ReadWith<MpnetSpec>},
-    {"electra", ReadWith<ElectraSpec>},
-    {"albert", ReadWith<AlbertSpec>},
-    {"custom", SpecFromJson},
+constexpr std::pair<std::string_view, ReadFamily*> kFamilies[] = {
+    {"fused_qkv_attention", FusedQkvAttentionSpec},
+    {"shared_projection_encoder", SharedProjectionEncoderSpec},
+    {"token_encoder", TokenEncoderSpec},
+    {"torch_transformer_encoder", TorchTransformerEncoderSpec},
+    {"bert", BertSpec},
+    {"roberta", RobertaSpec},
+    {"xlm-roberta", RobertaSpec},
+    {"camembert", RobertaSpec},
+    {"distilbert", DistilBertSpec},
+    {"mpnet", MpnetSpec},
+    {"electra", ElectraSpec},
+    {"albert", AlbertSpec},
+    {"custom", CustomSpec},
 };
 
 absl::Status Unsupported(std::string_view got) {
@@ -53,22 +44,64 @@ absl::Status Unsupported(std::string_view got) {
       got, known));
 }
 
+// The function of the family that the configuration names, or nullptr.
+ReadFamily* FamilyOf(const json& config) {
+  const auto model_type = config.find("model_type");
+  for (const auto& [name, read] : kFamilies) {
+    if (model_type != config.end() && *model_type == name) return read;
+  }
+  return nullptr;
+}
+
+EncoderSpec Read(ReadFamily* read, const json& config, Faults& faults,
+                 const Faults* earlier = nullptr) {
+  ConfigReader reader(config, "", &faults, earlier);
+  EncoderSpec spec = read(reader);
+  reader.Finish();
+  return spec;
+}
+
+// Adds the faults that are in both; returns whether there are any.
+bool AddCommon(const Faults& first, const Faults& second, Faults& faults) {
+  const size_t before = faults.size();
+  for (const std::string& fault : first.all()) {
+    if (std::ranges::find(second.all(), fault) != second.all().end()) faults.Add(fault);
+  }
+  return faults.size() > before;
+}
+
 }  // namespace
 
-absl::StatusOr<EncoderSpec> SpecFromConfig(const json& config) {
+absl::StatusOr<EncoderSpec> SpecFromConfig(const json& config, std::vector<EncoderSpec>* possible) {
   if (!config.is_object()) {
     return absl::InvalidArgumentError(
         absl::StrFormat("config.json: expected an object, got %s", Printable(config.dump())));
   }
-  const auto model_type = config.find("model_type");
-  if (model_type == config.end()) return Unsupported("missing");
-  for (const auto& [name, read] : kFamilies) {
-    if (*model_type != name) continue;
-    ASSIGN_OR_RETURN(EncoderSpec spec, read(config));
-    RETURN_IF_ERROR(ValidateSpec(spec));
-    return spec;
+  ReadFamily* const read = FamilyOf(config);
+  if (read == nullptr) {
+    return Unsupported(config.contains("model_type") ? Printable(config["model_type"].dump())
+                                                     : "missing");
   }
-  return Unsupported(Printable(model_type->dump()));
+  Faults faults;
+  EncoderSpec spec = Read(read, config, faults);
+  const Faults contradictions = SpecFaults(spec);
+  if (faults.empty() && contradictions.empty()) return spec;
+
+  // What a second reading, with other values for the keys in doubt, gives too is independent of
+  // them: values that contradict one another, and then the tensors that there should be.
+  Faults ignored;
+  EncoderSpec other = Read(read, config, ignored, &faults);
+  if (AddCommon(contradictions, SpecFaults(other), faults)) {
+    faults.Doubt("");  // any of them may be the wrong one
+    other = Read(read, config, ignored, &faults);
+  }
+  // Blocks are alike, and of too many only the first are certain.
+  spec.num_layers = std::min(spec.num_layers, kMaxLayers);
+  if (possible != nullptr && !faults.tensors_in_doubt() && CanListTensors(spec) &&
+      CanListTensors(other)) {
+    *possible = {std::move(spec), std::move(other)};
+  }
+  return faults.ToStatus("config.json");
 }
 
 }  // namespace encoderd

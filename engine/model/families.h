@@ -7,6 +7,7 @@
 #pragma once
 
 #include <nlohmann/json.hpp>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "engine/model/config_reader.h"
@@ -17,7 +18,11 @@ namespace encoderd {
 // The spec of the family that config["model_type"] names, valid by ValidateSpec. Errors:
 // kInvalidArgument, beginning with "config.json", with one line for each key whose value is
 // missing, impossible, unknown or not supported; for another model type, what there is.
-absl::StatusOr<EncoderSpec> SpecFromConfig(const nlohmann::json& config);
+// With an error, `possible` gets what is still certain of the tensors, which is what two specs have
+// in common (CommonTensors) that differ in all that the faults leave open; they may not be valid.
+// It stays empty when nothing is certain.
+absl::StatusOr<EncoderSpec> SpecFromConfig(const nlohmann::json& config,
+                                           std::vector<EncoderSpec>* possible = nullptr);
 
 // The families. What is wrong with a key becomes a fault of the reader, and so does, afterwards, a
 // key that the family has not read; the spec is then of no meaning.
@@ -31,5 +36,6 @@ EncoderSpec DistilBertSpec(ConfigReader& config);
 EncoderSpec MpnetSpec(ConfigReader& config);
 EncoderSpec ElectraSpec(ConfigReader& config);
 EncoderSpec AlbertSpec(ConfigReader& config);
+EncoderSpec CustomSpec(ConfigReader& config);  // in spec_json.cc
 
 }  // namespace encoderd

@@ -141,51 +141,58 @@ const Head* FindHead(const Family& family, std::string_view class_name) {
   return nullptr;
 }
 
+// What stands in for labels that cannot be told: as many as there are by default.
+std::vector<std::string> StandInLabels() { return std::vector<std::string>(2); }
+
 // The names of "id2label" in the order of their indices, which are 0 … n-1.
 std::vector<std::string> NamedLabels(ConfigReader& config, const json& names) {
+  const auto refuse = [&config](std::string_view expected) {
+    config.Fault("id2label", expected);
+    return StandInLabels();
+  };
+  constexpr std::string_view kExpected = "an object of indices from 0 and their names";
+  if (!names.is_object() || names.empty()) return refuse(kExpected);
   std::map<int64_t, std::string> by_index;
   for (const auto& [key, name] : names.items()) {
     int64_t index = -1;
-    if (!absl::SimpleAtoi(key, &index) || !name.is_string()) {
-      config.Fault("id2label", "an object of indices from 0 and their names");
-      return {};
-    }
+    if (!absl::SimpleAtoi(key, &index) || !name.is_string()) return refuse(kExpected);
     by_index[index] = name.get<std::string>();
   }
   std::vector<std::string> labels;
   for (auto& [index, name] : by_index) {
     if (index != static_cast<int64_t>(labels.size())) {
-      config.Fault("id2label", absl::StrCat("the index ", labels.size(), " among its keys"));
-      return {};
+      return refuse(absl::StrCat("the index ", labels.size(), " among its keys"));
     }
     labels.push_back(std::move(name));
   }
-  if (labels.size() != names.size()) config.Fault("id2label", "each index once");
+  if (labels.size() != names.size()) return refuse("each index once");
   return labels;
 }
 
 // Without names the labels have the ones that the library gives them.
-std::vector<std::string> ReadLabels(ConfigReader& config) {
+std::vector<std::string> NumberedLabels(ConfigReader& config) {
   constexpr int64_t kMostWithoutNames = 1 << 16;
+  const int64_t count = config.Size("num_labels", 2);
+  if (count > kMostWithoutNames) {
+    config.Fault("num_labels", absl::StrCat("at most ", kMostWithoutNames, " without id2label"));
+    return StandInLabels();
+  }
+  std::vector<std::string> labels;
+  for (int64_t i = 0; i < count; ++i) labels.push_back(absl::StrCat("LABEL_", i));
+  return labels;
+}
+
+std::vector<std::string> ReadLabels(ConfigReader& config) {
   const json* names = config.Find("id2label");
-  const json* stated = config.Find("num_labels");
-  if (names == nullptr || names->is_null()) {
-    const int64_t count = config.Size("num_labels", 2);
-    if (count > kMostWithoutNames) {
-      config.Fault("num_labels", absl::StrCat("at most ", kMostWithoutNames, " without id2label"));
-      return {};
-    }
-    std::vector<std::string> labels;
-    for (int64_t i = 0; i < count; ++i) labels.push_back(absl::StrCat("LABEL_", i));
-    return labels;
-  }
-  if (!names->is_object() || names->empty()) {
-    config.Fault("id2label", "an object of indices from 0 and their names");
-    return {};
-  }
+  if (names == nullptr || names->is_null()) return NumberedLabels(config);
   std::vector<std::string> labels = NamedLabels(config, *names);
-  if (stated != nullptr && !stated->is_null() && !labels.empty() && *stated != labels.size()) {
+  const json* stated = config.Find("num_labels");
+  if (stated != nullptr && !stated->is_null() && !config.InDoubt("id2label") &&
+      *stated != labels.size()) {
     config.Fault("num_labels", absl::StrCat("the number of names in id2label, ", labels.size()));
+  }
+  if (config.WasInDoubt("id2label") || (stated != nullptr && config.WasInDoubt("num_labels"))) {
+    labels.emplace_back();
   }
   return labels;
 }

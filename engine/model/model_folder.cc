@@ -1,6 +1,7 @@
 #include "engine/model/model_folder.h"
 
 #include <filesystem>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -29,49 +30,75 @@ absl::StatusOr<std::string> TokenizerSha256(const std::string& dir) {
   return std::string();
 }
 
-// `with_head`: as the class that the configuration names; else the encoder alone.
-absl::StatusOr<EncoderSpec> ReadSpec(const std::string& dir, bool with_head) {
+// The spec of config.json; after errors, which go into the report, what SpecFromConfig calls
+// possible. `with_head`: as the class that the configuration names; else the encoder alone.
+std::vector<EncoderSpec> ReadSpecs(const std::string& dir, bool with_head, FaultReport& report) {
   const std::string path = JoinPath(dir, "config.json");
-  if (!FileExists(path)) return absl::NotFoundError(absl::StrCat(dir, ": config.json is missing"));
-  ASSIGN_OR_RETURN(nlohmann::json config, ReadJsonFile(path));
-  if (!with_head) config.erase("architectures");
-  absl::StatusOr<EncoderSpec> spec = SpecFromConfig(config);
-  if (spec.ok()) return spec;
-  return absl::Status(spec.status().code(), absl::StrCat(dir, ": ", spec.status().message()));
+  if (!FileExists(path)) {
+    report.Add(absl::NotFoundError(absl::StrCat(dir, ": config.json is missing")));
+    return {};
+  }
+  absl::StatusOr<nlohmann::json> config = ReadJsonFile(path);
+  report.Add(config.status());
+  if (!config.ok()) return {};
+  if (!with_head && config->is_object()) config->erase("architectures");
+  std::vector<EncoderSpec> possible;
+  absl::StatusOr<EncoderSpec> spec = SpecFromConfig(*config, &possible);
+  if (spec.ok()) return {*std::move(spec)};
+  report.Add(absl::Status(spec.status().code(), absl::StrCat(dir, ": ", spec.status().message())));
+  return possible;
 }
 
-// What modules.json adds to a spec, in places where it must fit.
-absl::Status ApplyModules(const SentenceTransformer& modules, const std::string& dir,
-                          EncoderSpec& spec) {
-  spec.default_pooling = modules.pooling;
-  spec.default_normalize = modules.normalize;
-  if (modules.pooled_width != 0 && modules.pooled_width != spec.hidden_size) {
-    return absl::InvalidArgumentError(
+// What modules.json adds to a spec, in places where it must fit; of two possible specs, to both,
+// and it must fit what they agree on.
+void ApplyModules(const SentenceTransformer& modules, const std::string& dir,
+                  std::vector<EncoderSpec>& specs, FaultReport& report) {
+  if (specs.empty()) return;
+  int64_t width = specs.front().hidden_size;
+  bool known = width == specs.back().hidden_size;
+  if (known && modules.pooled_width != 0 && modules.pooled_width != width) {
+    report.Add(absl::InvalidArgumentError(
         absl::StrFormat("%s: modules.json pools vectors of %d numbers, but the encoder gives %d",
-                        dir, modules.pooled_width, spec.hidden_size));
+                        dir, modules.pooled_width, width)));
   }
+  bool fits = true;
   for (const DenseModule& dense : modules.dense) {
-    const int64_t width = WidthAfter(spec.projection, spec.hidden_size);
-    if (dense.in != width) {
-      return absl::InvalidArgumentError(
+    if (known && dense.in != 0 && dense.in != width) {
+      report.Add(absl::InvalidArgumentError(
           absl::StrFormat("%s: %s/config.json: in_features is %d; expected the width of the vector "
                           "in front of it, which is %d",
-                          dir, Printable(dense.path), dense.in, width));
+                          dir, Printable(dense.path), dense.in, width)));
+      fits = false;
     }
-    spec.projection.push_back(dense.step);
+    known = dense.in != 0;
+    fits = fits && known;
+    width = dense.step.out;
+    for (EncoderSpec& spec : specs) {
+      if (fits) spec.projection.push_back(dense.step);
+    }
   }
-  return ValidateSpec(spec);
+  for (EncoderSpec& spec : specs) {
+    spec.default_pooling = modules.pooling;
+    spec.default_normalize = modules.normalize;
+  }
+  if (specs.size() == 1) report.Add(ValidateSpec(specs.front()));
 }
 
-// The encoder's weights, and those of the Dense modules in folders of their own.
-absl::StatusOr<WeightFiles> OpenWeights(const SentenceTransformer& modules, const std::string& dir,
-                                        FaultReport& report) {
-  absl::StatusOr<WeightFiles> files = WeightFiles::Open(modules.encoder_dir);
-  report.Add(files.status());
+// The encoder's weights, and those of the Dense modules in folders of their own. Errors as
+// WeightFiles::Open.
+std::optional<WeightFiles> OpenWeights(const SentenceTransformer& modules, const std::string& dir,
+                                       FaultReport& report) {
+  std::optional<WeightFiles> files = WeightFiles::Open(modules.encoder_dir, report);
   for (const DenseModule& dense : modules.dense) {
-    auto own = WeightFiles::Open(JoinPath(dir, dense.path));
-    report.Add(own.status());
-    if (files.ok() && own.ok()) report.Add(files->Add(*std::move(own), dense.path));
+    if (dense.path.empty()) continue;  // which has been reported
+    std::optional<WeightFiles> own = WeightFiles::Open(JoinPath(dir, dense.path), report);
+    if (!files.has_value()) continue;
+    if (own.has_value()) {
+      report.Add(files->Add(*std::move(own), dense.path));
+    } else {
+      files->AddUnread(dense.step.names.weight);
+      files->AddUnread(dense.step.names.bias);
+    }
   }
   return files;
 }
@@ -87,21 +114,22 @@ absl::StatusOr<ModelFolder> OpenModelFolder(const std::string& dir, bool strict)
   const bool has_modules = FileExists(JoinPath(dir, "modules.json"));
   SentenceTransformer modules = {.encoder_dir = dir};
   if (has_modules) modules = ReadSentenceTransformer(dir, report);
+  if (modules.encoder_dir.empty()) return report.ToStatus();
   // sentence-transformers loads the encoder alone, whatever class it was cut out of.
-  absl::StatusOr<EncoderSpec> spec = ReadSpec(modules.encoder_dir, /*with_head=*/!has_modules);
-  report.Add(spec.status());
-  if (spec.ok() && has_modules) report.Add(ApplyModules(modules, dir, *spec));
-  absl::StatusOr<WeightFiles> files = OpenWeights(modules, dir, report);
-  // Without the spec nothing is known of the tensors, and without all files too much is missing.
-  if (!spec.ok() || !files.ok()) return report.ToStatus();
-
-  std::vector<std::string> strays = files->strays();
-  ASSIGN_OR_RETURN(std::string weights_sha256, files->Sha256());
-  auto checkpoint = Checkpoint::Resolve(*std::move(files), &*spec, strict);
-  report.Add(checkpoint.status());
-  RETURN_IF_ERROR(report.ToStatus());
+  std::vector<EncoderSpec> specs =
+      ReadSpecs(modules.encoder_dir, /*with_head=*/!has_modules, report);
+  if (has_modules) ApplyModules(modules, dir, specs, report);
+  std::optional<WeightFiles> files = OpenWeights(modules, dir, report);
+  if (!report.empty()) {
+    if (files.has_value()) report.Add(Checkpoint::Judge(*files, specs));
+    return report.ToStatus();
+  }
+  EncoderSpec& spec = specs.front();
+  ASSIGN_OR_RETURN(Checkpoint checkpoint, Checkpoint::Resolve(*std::move(files), &spec, strict));
+  ASSIGN_OR_RETURN(std::string weights_sha256, checkpoint.files().Sha256());
   ASSIGN_OR_RETURN(std::string tokenizer_sha256, TokenizerSha256(modules.encoder_dir));
-  return ModelFolder{*std::move(spec), *std::move(checkpoint), std::move(weights_sha256),
+  std::vector<std::string> strays = checkpoint.files().strays();
+  return ModelFolder{std::move(spec), std::move(checkpoint), std::move(weights_sha256),
                      std::move(tokenizer_sha256), std::move(strays)};
 }
 

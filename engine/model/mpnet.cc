@@ -30,7 +30,7 @@ EncoderSpec MpnetSpec(ConfigReader& config) {
   // 32 buckets where the key says otherwise.
   EncoderSpec spec = ReadBertKeys(config, {.vocab_size = 30527, .padding_id = 1});
   spec.type_vocab_size = 0;  // whatever the key says, it has none
-  config.Only("relative_attention_num_buckets", 32);
+  config.Only("relative_attention_num_buckets", 32, ConfigReader::Changes::kTensors);
   spec.position_bias = PositionBiasKind::kBuckets;
   spec.bias_buckets = 32;
   spec.bias_max_distance = 128;

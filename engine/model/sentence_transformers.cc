@@ -24,23 +24,50 @@ struct Module {
   std::string dir;
 };
 
-absl::StatusOr<std::vector<Module>> ReadModules(const std::string& dir) {
+// Any other order is other maths: a vector that is normalised and then projected has another
+// length.
+absl::Status CheckOrder(const std::string& file, const std::vector<Module>& modules) {
+  const size_t count = modules.size();
+  bool supported = count >= 2 && modules[0].kind == "Transformer" && modules[1].kind == "Pooling";
+  for (size_t i = 2; i < count; ++i) {
+    supported = supported &&
+                (modules[i].kind == "Dense" || (modules[i].kind == "Normalize" && i + 1 == count));
+  }
+  if (supported) return absl::OkStatus();
+  const auto kind = [](std::string* out, const Module& module) {
+    absl::StrAppend(out, module.kind);
+  };
+  return absl::InvalidArgumentError(absl::StrCat(
+      file, ": the modules are ", Printable(absl::StrJoin(modules, ", ", kind)),
+      "; expected Transformer, Pooling, then, if wanted, Dense, and at the end, if wanted, "
+      "Normalize"));
+}
+
+// The modules that can be read.
+std::vector<Module> ReadModules(const std::string& dir, FaultReport& report) {
   const std::string file = JoinPath(dir, "modules.json");
-  ASSIGN_OR_RETURN(const json list, ReadJsonFile(file));
+  const absl::StatusOr<json> list = ReadJsonFile(file);
+  report.Add(list.status());
+  if (!list.ok()) return {};
   Faults faults;
-  if (!list.is_array()) faults.Add("expected a list of modules");
+  if (!list->is_array()) faults.Add("expected a list of modules");
   std::vector<Module> modules;
-  for (size_t i = 0; list.is_array() && i < list.size(); ++i) {
-    ConfigReader module(list[i], absl::StrCat("[", i, "]"), &faults);
+  for (size_t i = 0; list->is_array() && i < list->size(); ++i) {
+    Faults own;
+    ConfigReader module((*list)[i], absl::StrCat("[", i, "]"), &own);
     const std::string type = module.Text("type");
     const std::string path = module.Text("path");
-    if (!absl::StartsWith(type, "sentence_transformers.")) {
-      faults.Add(absl::StrCat("module \"", Printable(type), "\" is not supported"));
+    if (own.empty() && !absl::StartsWith(type, "sentence_transformers.")) {
+      own.Add(absl::StrCat("module \"", Printable(type), "\" is not supported"));
     }
     if (!IsInside(path)) module.Fault("path", "a path inside the folder");
-    modules.push_back({type.substr(type.rfind('.') + 1), path, JoinPath(dir, path)});
+    if (own.empty()) {
+      modules.push_back({type.substr(type.rfind('.') + 1), path, JoinPath(dir, path)});
+    }
+    for (const std::string& fault : own.all()) faults.Add(fault);
   }
-  RETURN_IF_ERROR(faults.ToStatus(file));
+  // Of a list that is not complete, the order says nothing.
+  report.Add(faults.empty() ? CheckOrder(file, modules) : faults.ToStatus(file));
   return modules;
 }
 
@@ -104,7 +131,7 @@ void CheckVectorNames(ConfigReader& config) {
   config.Only("module_output_name", "sentence_embedding");
 }
 
-absl::Status ReadDense(const Module& module, SentenceTransformer& result) {
+absl::StatusOr<DenseModule> ReadDense(const Module& module) {
   const std::string file = JoinPath(module.dir, "config.json");
   ASSIGN_OR_RETURN(const json object, ReadJsonFile(file));
   Faults faults;
@@ -118,8 +145,7 @@ absl::Status ReadDense(const Module& module, SentenceTransformer& result) {
   config.Finish();
   if (module.path.empty()) faults.Add("expected a folder of the module's own");
   RETURN_IF_ERROR(faults.ToStatus(file));
-  result.dense.push_back(std::move(dense));
-  return absl::OkStatus();
+  return dense;
 }
 
 absl::Status CheckNormalize(const std::string& dir) {
@@ -133,49 +159,28 @@ absl::Status CheckNormalize(const std::string& dir) {
   return faults.ToStatus(file);
 }
 
-// Any other order is other maths: a vector that is normalised and then projected has another
-// length.
-absl::Status CheckOrder(const std::string& dir, const std::vector<Module>& modules) {
-  const size_t count = modules.size();
-  bool supported = count >= 2 && modules[0].kind == "Transformer" && modules[1].kind == "Pooling";
-  for (size_t i = 2; i < count; ++i) {
-    supported = supported &&
-                (modules[i].kind == "Dense" || (modules[i].kind == "Normalize" && i + 1 == count));
-  }
-  if (supported) return absl::OkStatus();
-  const auto kind = [](std::string* out, const Module& module) {
-    absl::StrAppend(out, module.kind);
-  };
-  return absl::InvalidArgumentError(absl::StrCat(
-      JoinPath(dir, "modules.json"), ": the modules are ",
-      Printable(absl::StrJoin(modules, ", ", kind)),
-      "; expected Transformer, Pooling, then, if wanted, Dense, and at the end, if wanted, "
-      "Normalize"));
-}
-
 }  // namespace
 
 SentenceTransformer ReadSentenceTransformer(const std::string& dir, FaultReport& report) {
-  SentenceTransformer result = {.encoder_dir = dir};
-  const auto modules = ReadModules(dir);
-  report.Add(modules.status());
-  if (!modules.ok()) return result;
-  if (const absl::Status order = CheckOrder(dir, *modules); !order.ok()) {
-    report.Add(order);
-    return result;
-  }
-  for (const Module& module : *modules) {
+  SentenceTransformer result;
+  for (const Module& module : ReadModules(dir, report)) {
     if (module.kind == "Transformer") {
       result.encoder_dir = module.dir;
       report.Add(CheckTransformer(module.dir));
     } else if (module.kind == "Pooling") {
       report.Add(ReadPooling(module.dir, result));
     } else if (module.kind == "Dense") {
-      report.Add(ReadDense(module, result));
-    } else {
+      const absl::StatusOr<DenseModule> dense = ReadDense(module);
+      report.Add(dense.status());
+      result.dense.push_back(dense.ok() ? *dense : DenseModule{.path = module.path});
+    } else if (module.kind == "Normalize") {
       result.normalize = true;
       report.Add(CheckNormalize(module.dir));
     }
+  }
+  // Where it is not said, most have it beside modules.json.
+  if (result.encoder_dir.empty() && FileExists(JoinPath(dir, "config.json"))) {
+    result.encoder_dir = dir;
   }
   return result;
 }

@@ -16,12 +16,12 @@ namespace encoderd {
 // A Dense module: y = activation(x · Wᵀ + b), with W and b as "linear.…" in weights of its own.
 struct DenseModule {
   std::string path;  // as modules.json has it, inside the model folder
-  int64_t in = 0;
-  Step step;  // names begin with the path and a "."
+  int64_t in = 0;    // 0: after errors, unknown, and so is the step
+  Step step;         // names begin with the path and a "."
 };
 
 struct SentenceTransformer {
-  std::string encoder_dir;  // holds config.json and the weights
+  std::string encoder_dir;  // holds config.json and the weights; empty: after errors, unknown
   Pooling pooling = Pooling::kMean;
   bool normalize = false;
   int64_t pooled_width = 0;  // 0: not stated
@@ -30,8 +30,8 @@ struct SentenceTransformer {
 
 // Reads `dir`/modules.json and what it points to. Supported are Transformer, Pooling with one of
 // cls, mean and max, any number of Dense, and Normalize, in this order. Errors go into the report,
-// and what they are about is left as it is in an empty result: each names the module, or the key
-// and its value, that is not supported; a path that leaves the folder.
+// and what they are about is left out of the result: each names the module, or the key and its
+// value, that is not supported; a path that leaves the folder.
 SentenceTransformer ReadSentenceTransformer(const std::string& dir, FaultReport& report);
 
 }  // namespace encoderd

@@ -9,8 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/model/config_reader.h"
-#include "engine/model/faults.h"
-#include "engine/status_macros.h"
+#include "engine/model/families.h"
 
 namespace encoderd {
 namespace {
@@ -202,8 +201,7 @@ class Writer {
 
 class Reader {
  public:
-  Reader(const json& object, std::string path, Faults* faults)
-      : config_(object, std::move(path), faults), faults_(faults) {}
+  explicit Reader(ConfigReader& config) : config_(config) {}
 
   void Text(const char* key, std::string& value, Presence presence) {
     value = config_.Text(key, Otherwise(value, presence));
@@ -245,7 +243,6 @@ class Reader {
       config_.Fault(key, "a list of strings");
     }
   }
-  ConfigReader& config() { return config_; }
 
  private:
   template <typename T>
@@ -253,10 +250,11 @@ class Reader {
     return presence == kRequired ? std::nullopt : std::optional<T>(value);
   }
   template <typename Visit>
-  void Nested(const json& value, const std::string& path, Visit visit) {
-    Reader inner(value, path, faults_);
+  void Nested(const json& value, std::string path, Visit visit) {
+    ConfigReader nested = config_.Nested(value, std::move(path));
+    Reader inner(nested);
     visit(inner);
-    inner.config_.Finish();
+    nested.Finish();
   }
   template <typename Element, typename Visit>
   void Elements(const char* key, std::vector<Element>& elements, Visit visit) {
@@ -264,14 +262,13 @@ class Reader {
     if (value == nullptr) return;
     if (!value->is_array()) return config_.Fault(key, "a list of objects");
     for (const json& item : *value) {
-      const std::string path = absl::StrCat(config_.PathOf(key), "[", elements.size(), "]");
+      std::string path = absl::StrCat(config_.PathOf(key), "[", elements.size(), "]");
       Element& element = elements.emplace_back();
-      Nested(item, path, [&](Reader& inner) { visit(element, inner); });
+      Nested(item, std::move(path), [&](Reader& inner) { visit(element, inner); });
     }
   }
 
-  ConfigReader config_;
-  Faults* const faults_;
+  ConfigReader& config_;
 };
 
 // Puts the prefix in front of every tensor's name.
@@ -332,15 +329,12 @@ json SpecToJson(const EncoderSpec& spec) {
   return object;
 }
 
-absl::StatusOr<EncoderSpec> SpecFromJson(const json& config) {
-  Faults faults;
-  Reader reader(config, "", &faults);
+EncoderSpec CustomSpec(ConfigReader& config) {
   EncoderSpec spec;
   spec.family = "custom";
+  Reader reader(config);
   VisitSpec(spec, reader);
-  reader.config().Only("model_type", "custom");
-  reader.config().Finish();
-  RETURN_IF_ERROR(faults.ToStatus("config.json"));
+  config.Only("model_type", "custom");
   return spec;
 }
 

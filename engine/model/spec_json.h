@@ -4,7 +4,6 @@
 #include <nlohmann/json.hpp>
 #include <string_view>
 
-#include "absl/status/statusor.h"
 #include "engine/model/spec.h"
 
 namespace encoderd {
@@ -13,11 +12,8 @@ namespace encoderd {
 // is what an absent key means anyway.
 nlohmann::json SpecToJson(const EncoderSpec& spec);
 
-// The inverse: SpecFromJson(SpecToJson(spec)) == spec. Keys whose absence would leave the maths
-// open must be there; the others have the defaults of spec.h. Not checked by ValidateSpec yet.
-// Errors: kInvalidArgument beginning with "config.json", one line for each fault with its key's
-// path.
-absl::StatusOr<EncoderSpec> SpecFromJson(const nlohmann::json& config);
+// The inverse is CustomSpec (families.h). Keys whose absence would leave the maths open must be
+// there; the others have the defaults of spec.h.
 
 // Puts `prefix` in front of the name of every tensor of the spec.
 void AddNamePrefix(std::string_view prefix, EncoderSpec& spec);

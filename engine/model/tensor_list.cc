@@ -1,6 +1,7 @@
 #include "engine/model/tensor_list.h"
 
 #include <algorithm>
+#include <map>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -121,6 +122,23 @@ std::string LayerName(std::string_view pattern, int64_t layer) {
 
 std::vector<ExpectedTensor> ExpectedTensors(const EncoderSpec& spec) {
   return TensorList(spec).Take();
+}
+
+std::vector<ExpectedTensor> CommonTensors(const EncoderSpec& one, const EncoderSpec& other) {
+  std::map<std::string, ExpectedTensor> others;
+  for (ExpectedTensor& tensor : ExpectedTensors(other)) {
+    others.emplace(tensor.name, std::move(tensor));
+  }
+  std::vector<ExpectedTensor> common;
+  for (ExpectedTensor& tensor : ExpectedTensors(one)) {
+    const auto same = others.find(tensor.name);
+    if (same == others.end() || same->second.part != tensor.part) continue;
+    // A stand-in may be too small to be divided.
+    const bool whole = std::ranges::all_of(tensor.shape, [](int64_t size) { return size > 0; });
+    if (!whole || same->second.shape != tensor.shape) tensor.shape.clear();
+    common.push_back(std::move(tensor));
+  }
+  return common;
 }
 
 }  // namespace encoderd

@@ -27,4 +27,8 @@ struct ExpectedTensor {
 // optional are marked, and so is the projection, which no wrapper's prefix stands in front of. REQUIRES: ValidateSpec(spec).ok().
 std::vector<ExpectedTensor> ExpectedTensors(const EncoderSpec& spec);
 
+// The tensors that two specs both have, without a shape where they differ in it. REQUIRES:
+// CanListTensors of both. Of one spec and itself: all of its tensors.
+std::vector<ExpectedTensor> CommonTensors(const EncoderSpec& one, const EncoderSpec& other);
+
 }  // namespace encoderd

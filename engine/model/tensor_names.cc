@@ -153,7 +153,7 @@ std::vector<std::string> TensorNameFinder::Nearest(const std::string& name,
   for (const TensorEntry& entry : files_.tensors()) {
     const size_t longer = std::max(entry.name.size(), name.size());
     if (longer - std::min(entry.name.size(), name.size()) > limit) continue;
-    if (taken.contains(entry.name)) continue;
+    if (taken.contains(entry.name) || WeightFiles::IsUnread(entry)) continue;
     const size_t steps = entry.name.size() * name.size();
     if (steps > steps_left) break;
     steps_left -= steps;

@@ -38,7 +38,7 @@ EncoderSpec TorchTransformerEncoderSpec(ConfigReader& config) {
   spec.norm2 = WithBias(block + "norm2");
   spec.final_norm = WithBias("norm");
   spec.final_norm_optional = true;
-  config.Only("bias", true);
+  config.Only("bias", true, ConfigReader::Changes::kTensors);
   config.Ignore(kHarmless);
   return spec;
 }

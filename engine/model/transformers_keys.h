@@ -57,14 +57,15 @@ inline constexpr std::string_view kTransformersHarmlessKeys[] = {
 
 // Switches that change the maths: each may only be off.
 inline void RefuseTransformersSwitches(ConfigReader& config) {
+  using enum ConfigReader::Changes;
   config.Only("is_decoder", false);
   config.Only("add_cross_attention", false);
-  config.Only("is_encoder_decoder", false);
-  config.Only("pruned_heads", nlohmann::json::object());
+  config.Only("is_encoder_decoder", false, kTensors);
+  config.Only("pruned_heads", nlohmann::json::object(), kTensors);
   config.Only("rope_scaling", nullptr);
   config.Only("rope_parameters", nullptr);
-  config.Only("quantization_config", nullptr);
-  config.Only("auto_map", nullptr);  // the model's code is in its own repository
+  config.Only("quantization_config", nullptr, kTensors);
+  config.Only("auto_map", nullptr, kTensors);  // the model's code is in its own repository
 }
 
 }  // namespace encoderd

@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "engine/model/config_reader.h"
 #include "engine/model/faults.h"
+#include "engine/model/tensor_list.h"
 
 namespace encoderd {
 namespace {
@@ -18,9 +19,6 @@ namespace {
 // is missing could take hours.
 constexpr size_t kMaxNameBytes = 512;
 constexpr size_t kMaxListEntries = 64;
-
-// Each layer is some twenty tensors by name; no encoder comes near this many.
-constexpr int64_t kMaxLayers = 4096;
 
 // A bias table has a number for each distance and head; trained ones end at 128.
 constexpr int64_t kMaxBiasDistance = 1 << 16;
@@ -34,9 +32,9 @@ class Validator {
  public:
   explicit Validator(const EncoderSpec& spec) : spec_(spec) {}
 
-  absl::Status Run() {
+  Faults Run() {
     CheckSizes();
-    if (!faults_.empty()) return faults_.ToStatus("config.json");  // the rest divides by them
+    if (!faults_.empty()) return std::move(faults_);  // the rest divides by them
     CheckInput();
     CheckBlocks();
     CheckPositionBias();
@@ -48,7 +46,7 @@ class Validator {
     CheckSteps("projection", spec_.projection, spec_.hidden_size);
     CheckLogits();
     CheckHabits();
-    return faults_.ToStatus("config.json");
+    return std::move(faults_);
   }
 
  private:
@@ -81,7 +79,9 @@ class Validator {
     CheckSize("ffn_size", spec_.ffn_size, 0);
     Require(spec_.num_heads < 1 || spec_.hidden_size % spec_.num_heads == 0, "num_heads is ",
             spec_.num_heads, "; expected a divisor of hidden_size, which is ", spec_.hidden_size);
-    Require(FitsFloat(spec_.score_scale), "score_scale is ", spec_.score_scale,
+    // The families take it from the width of a head, which is then wrong already.
+    const bool heads_fit = spec_.num_heads >= 1 && spec_.hidden_size >= spec_.num_heads;
+    Require(!heads_fit || FitsFloat(spec_.score_scale), "score_scale is ", spec_.score_scale,
             "; expected a number above 0, such as 1/sqrt(head size)");
     CheckSize("local_window", spec_.local_window, 0);
     CheckSize("global_every", spec_.global_every, 1);
@@ -269,6 +269,26 @@ class Validator {
 
 }  // namespace
 
-absl::Status ValidateSpec(const EncoderSpec& spec) { return Validator(spec).Run(); }
+Faults SpecFaults(const EncoderSpec& spec) { return Validator(spec).Run(); }
+
+absl::Status ValidateSpec(const EncoderSpec& spec) {
+  return SpecFaults(spec).ToStatus("config.json");
+}
+
+bool CanListTensors(EncoderSpec spec) {
+  if (spec.num_layers > kMaxLayers || spec.layer_groups > kMaxLayers || spec.num_heads < 1) {
+    return false;
+  }
+  if (spec.aliases.size() > kMaxListEntries || spec.ties.size() > kMaxListEntries) return false;
+  // The blocks' names are alike.
+  spec.num_layers = 1;
+  spec.layer_groups = 0;
+  const std::vector<ExpectedTensor> tensors = ExpectedTensors(spec);
+  constexpr size_t kMaxTensors = 1024;  // the valid have fewer: six stacks of up to 64 steps
+  return tensors.size() <= kMaxTensors &&
+         std::ranges::all_of(tensors, [](const ExpectedTensor& tensor) {
+           return tensor.name.size() <= kMaxNameBytes;
+         });
+}
 
 }  // namespace encoderd

@@ -66,35 +66,53 @@ WeightFiles::WeightFiles(SafetensorsFile file) : WeightFiles(file.file().path())
           none);
 }
 
-absl::StatusOr<WeightFiles> WeightFiles::Open(const std::string& dir) {
-  if (FileExists(JoinPath(dir, kIndex))) return OpenShards(dir);
+std::optional<WeightFiles> WeightFiles::Open(const std::string& dir, FaultReport& report) {
+  if (FileExists(JoinPath(dir, kIndex))) return OpenShards(dir, report);
   const std::string path = JoinPath(dir, kOneFile);
-  if (!FileExists(path)) return NoWeights(dir);
-  ASSIGN_OR_RETURN(SafetensorsFile file, SafetensorsFile::Open(path));
-  WeightFiles files(std::move(file));
+  if (!FileExists(path)) {
+    report.Add(NoWeights(dir));
+    return std::nullopt;
+  }
+  absl::StatusOr<SafetensorsFile> file = SafetensorsFile::Open(path);
+  report.Add(file.status());
+  if (!file.ok()) return std::nullopt;
+  WeightFiles files(*std::move(file));
   files.ListStrays(dir);
   return files;
 }
 
-absl::StatusOr<WeightFiles> WeightFiles::OpenShards(const std::string& dir) {
+std::optional<WeightFiles> WeightFiles::OpenShards(const std::string& dir, FaultReport& report) {
   WeightFiles files(JoinPath(dir, kIndex));
-  ASSIGN_OR_RETURN(const json index, ReadJsonFile(files.path_));
+  const absl::StatusOr<json> index = ReadJsonFile(files.path_);
+  report.Add(index.status());
+  if (!index.ok()) return std::nullopt;
   Faults faults;
-  const auto weight_map = ReadWeightMap(index, faults);
-  if (!weight_map.has_value()) return faults.ToStatus(files.path_);
+  const auto weight_map = ReadWeightMap(*index, faults);
+  if (weight_map.has_value()) {
+    files.AddShards(dir, *weight_map, faults);
+    files.CheckPlaces(*weight_map, faults);
+    files.ListStrays(dir);
+  }
+  report.Add(faults.ToStatus(files.path_));
+  if (files.tensors_.empty()) return std::nullopt;
+  return files;
+}
 
+void WeightFiles::AddShards(const std::string& dir,
+                            const std::map<std::string, std::string>& weight_map, Faults& faults) {
   std::set<std::string> names;
-  for (const auto& [tensor, file] : *weight_map) names.insert(file);
+  for (const auto& [tensor, file] : weight_map) names.insert(file);
   if (names.size() > kMaxShards) {
-    return absl::InvalidArgumentError(absl::StrCat(files.path_, ": weight_map names ", names.size(),
-                                                   " files; expected at most ", kMaxShards));
+    faults.Add(
+        absl::StrCat("weight_map names ", names.size(), " files; expected at most ", kMaxShards));
+    return;
   }
   std::vector<std::string> missing;
   for (const std::string& name : names) {
     if (!FileExists(JoinPath(dir, name))) {
       missing.push_back(Printable(name));
     } else if (auto file = SafetensorsFile::Open(JoinPath(dir, name)); file.ok()) {
-      files.AddFile({.name = name, .file = *std::move(file)}, "", faults);
+      AddFile({.name = name, .file = *std::move(file)}, "", faults);
     } else {
       faults.Add(std::string(file.status().message()));
     }
@@ -103,19 +121,29 @@ absl::StatusOr<WeightFiles> WeightFiles::OpenShards(const std::string& dir) {
     faults.Add(
         absl::StrCat("files that weight_map names are missing: ", absl::StrJoin(missing, ", ")));
   }
-  RETURN_IF_ERROR(faults.ToStatus(files.path_));
+}
 
-  for (const auto& [tensor, file] : *weight_map) {
-    const TensorEntry* entry = files.Find(tensor);
-    if (entry != nullptr && files.files_[entry->file].name == file) continue;
-    faults.Add(absl::StrCat(
-        "weight_map places tensor ", Quoted(tensor), " in ", Printable(file), "; it is ",
-        entry == nullptr ? "in none of the files"
-                         : absl::StrCat("in ", Printable(files.files_[entry->file].name))));
+void WeightFiles::CheckPlaces(const std::map<std::string, std::string>& weight_map,
+                              Faults& faults) {
+  std::set<std::string> opened;
+  for (const NamedFile& file : files_) opened.insert(file.name);
+  for (const auto& [tensor, file] : weight_map) {
+    const TensorEntry* entry = Find(tensor);
+    if (entry != nullptr && files_[entry->file].name == file) continue;
+    // A file that could not be opened has been reported, and may well hold it.
+    if (opened.contains(file)) {
+      faults.Add(absl::StrCat(
+          "weight_map places tensor ", Quoted(tensor), " in ", Printable(file), "; it is ",
+          entry == nullptr ? "in none of the files"
+                           : absl::StrCat("in ", Printable(files_[entry->file].name))));
+    }
+    if (entry == nullptr) AddUnread(tensor);
   }
-  RETURN_IF_ERROR(faults.ToStatus(files.path_));
-  files.ListStrays(dir);
-  return files;
+}
+
+void WeightFiles::AddUnread(const std::string& name) {
+  if (!index_.emplace(name, tensors_.size()).second) return;
+  tensors_.push_back({.name = name, .file = kNoFile});
 }
 
 void WeightFiles::AddFile(NamedFile file, const std::string& prefix, Faults& faults) {

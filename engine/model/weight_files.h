@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <functional>
 #include <map>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -33,17 +34,23 @@ class WeightFiles {
   WeightFiles(SafetensorsFile file);
 
   // The folder's weights. With model.safetensors.index.json: the files that its weight_map names,
-  // and no other; without: model.safetensors. Errors, all of them in one report: kNotFound when
-  // there are no weights, saying what is there in their place; kInvalidArgument when the index is
-  // no index, names a path outside the folder or more than kMaxShards files; when files are missing
-  // (every one is named) or are no safetensors files; when a file lacks a tensor that the index
-  // places in it; when two files hold the same one.
-  static absl::StatusOr<WeightFiles> Open(const std::string& dir);
+  // and no other; without: model.safetensors. Errors go into the report: kNotFound when there are
+  // no weights, saying what is there in their place; kInvalidArgument when the index is no index,
+  // names a path outside the folder or more than kMaxShards files; when files are missing (every
+  // one is named) or are no safetensors files; when a file lacks a tensor that the index places in
+  // it; when two files hold the same one. With an error, nothing when it is unknown which tensors
+  // there are; else those of the files that are there, and the others as AddUnread has them.
+  static std::optional<WeightFiles> Open(const std::string& dir, FaultReport& report);
 
   // Adds the tensors of `other`, whose names and files' names get `folder` in front: "2_Dense"
   // makes "linear.weight" into "2_Dense.linear.weight". Errors: kInvalidArgument when a name is
   // there already.
   absl::Status Add(WeightFiles other, const std::string& folder);
+
+  // A tensor that should be there and cannot be read, which has been reported: of no shape and no
+  // type.
+  void AddUnread(const std::string& name);
+  static bool IsUnread(const TensorEntry& entry) { return entry.file == kNoFile; }
 
   // What messages about the tensors begin with: the file's path, or that of the index.
   const std::string& path() const { return path_; }
@@ -68,8 +75,15 @@ class WeightFiles {
     SafetensorsFile file;
   };
 
+  static constexpr size_t kNoFile = ~size_t{0};
+
   explicit WeightFiles(std::string path) : path_(std::move(path)) {}
-  static absl::StatusOr<WeightFiles> OpenShards(const std::string& dir);
+  static std::optional<WeightFiles> OpenShards(const std::string& dir, FaultReport& report);
+  // Opens what weight_map names.
+  void AddShards(const std::string& dir, const std::map<std::string, std::string>& weight_map,
+                 Faults& faults);
+  // Compares weight_map with what the files hold.
+  void CheckPlaces(const std::map<std::string, std::string>& weight_map, Faults& faults);
 
   // Takes the file over, with `prefix` in front of its tensors' names.
   void AddFile(NamedFile file, const std::string& prefix, Faults& faults);

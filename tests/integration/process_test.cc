@@ -263,6 +263,33 @@ INSTANTIATE_TEST_SUITE_P(
                     "no_family"}),
     [](const auto& param) { return param.param.name; });
 
+TEST(BrokenModelTest, EveryFaultOfAFolderIsToldAtOnce) {
+  const TemporaryFolder folder;
+  fs::copy(kBert, folder.path(), fs::copy_options::recursive);
+  std::ofstream(folder / "modules.json") << R"([{"type": "mine.Transformer", "path": ""}])";
+  std::ofstream(folder / "model.safetensors.index.json")
+      << R"({"weight_map": {"pooler.dense.bias": "model.safetensors", "b": "two.safetensors"}})";
+  Replace(folder / "config.json", "\"hidden_act\": \"gelu\"", "\"hidden_act\": \"maxout\"");
+  Replace(folder / "model.safetensors", "encoder.layer.0.output.dense.bias",
+          "encoder.layer.0.output.dense.bais");
+  Replace(folder / "model.safetensors", "\"shape\":[50,24]", "\"shape\":[24,50]");
+  const std::string log = (folder / "termination").string();
+  Process process(ENCODERD_BINARY,
+                  {"--check", "--model_dir=" + folder.path(), "--termination_log=" + log});
+  EXPECT_EQ(process.Wait(), 65);
+  std::stringstream termination;
+  termination << std::ifstream(log).rdbuf();
+  for (const std::string& text : {process.output(), termination.str()}) {
+    for (const char* fault :
+         {"module \"mine.Transformer\" is not supported", "hidden_act is \"maxout\"",
+          "missing: two.safetensors", "[50, 24] or more rows, got [24, 50]",
+          "\"encoder.layer.0.output.dense.bias\" is missing; the file has "
+          "\"encoder.layer.0.output.dense.bais\""}) {
+      EXPECT_THAT(text, HasSubstr(fault));
+    }
+  }
+}
+
 TEST(BrokenModelTest, AFolderThatIsNotThere) {
   Process process(ENCODERD_BINARY, {"--model_dir=/no/such/folder", "--listen=127.0.0.1:0",
                                     "--metrics_listen=127.0.0.1:0"});

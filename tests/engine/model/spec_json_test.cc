@@ -24,6 +24,16 @@ using ::nlohmann::json;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
+// Reads a spec as it is, whether or not an encoder can be so.
+absl::StatusOr<EncoderSpec> SpecFromJson(const json& config) {
+  Faults faults;
+  ConfigReader reader(config, "", &faults);
+  EncoderSpec spec = CustomSpec(reader);
+  reader.Finish();
+  if (!faults.empty()) return faults.ToStatus("config.json");
+  return spec;
+}
+
 // No field has its default, so that one which is left out on either way is missed.
 EncoderSpec FullSpec() {
   EncoderSpec spec;

@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -35,6 +36,13 @@ constexpr char kFirst[] = "model-00001-of-00002.safetensors";
 constexpr char kSecond[] = "model-00002-of-00002.safetensors";
 constexpr char kIndex[] = "model.safetensors.index.json";
 
+absl::StatusOr<WeightFiles> Open(const std::string& dir) {
+  FaultReport report;
+  std::optional<WeightFiles> files = WeightFiles::Open(dir, report);
+  if (!report.empty()) return report.ToStatus();
+  return *std::move(files);
+}
+
 class WeightFilesTest : public ::testing::Test {
  protected:
   void WriteIndex(const json& weight_map) {
@@ -50,9 +58,8 @@ class WeightFilesTest : public ::testing::Test {
   }
 
   void ExpectRefused(const Matcher<absl::string_view>& message) {
-    EXPECT_THAT(WeightFiles::Open(folder_.path()),
-                StatusIs(absl::StatusCode::kInvalidArgument,
-                         AllOf(HasSubstr(folder_.Path(kIndex)), message)));
+    EXPECT_THAT(Open(folder_.path()), StatusIs(absl::StatusCode::kInvalidArgument,
+                                               AllOf(HasSubstr(folder_.Path(kIndex)), message)));
   }
 
   TempFolder folder_;
@@ -60,7 +67,7 @@ class WeightFilesTest : public ::testing::Test {
 
 TEST_F(WeightFilesTest, ReadsEachTensorFromItsOwnFile) {
   WriteShards();
-  const auto files = WeightFiles::Open(folder_.path());
+  const auto files = Open(folder_.path());
   ASSERT_THAT(files.status(), IsOk());
   EXPECT_EQ(files->path(), folder_.Path(kIndex));
   float next = 1;
@@ -110,7 +117,7 @@ TEST_F(WeightFilesTest, OpensOnlyWhatTheIndexNames) {
   folder_.Write("model.safetensors", Safetensors({FloatTensor("a", {3}, {7, 8, 9})}));
   folder_.Write("adapter_model.safetensors", "no safetensors file at all");
   folder_.Write("selfcheck.safetensors", "expected outputs are no weights");
-  const auto files = WeightFiles::Open(folder_.path());
+  const auto files = Open(folder_.path());
   ASSERT_THAT(files.status(), IsOk());
   EXPECT_THAT(files->strays(), ElementsAre("adapter_model.safetensors", "model.safetensors"));
   EXPECT_THAT(files->Find("a")->shape, ElementsAre(2));
@@ -118,9 +125,9 @@ TEST_F(WeightFilesTest, OpensOnlyWhatTheIndexNames) {
 
 TEST_F(WeightFilesTest, OpensOneFileWithoutAnIndex) {
   folder_.Write("model.safetensors", Safetensors({FloatTensor("a", {1}, {1})}));
-  EXPECT_THAT(WeightFiles::Open(folder_.path())->strays(), IsEmpty());
+  EXPECT_THAT(Open(folder_.path())->strays(), IsEmpty());
   folder_.Write(kFirst, Safetensors({FloatTensor("b", {1}, {1})}));
-  const auto files = WeightFiles::Open(folder_.path());
+  const auto files = Open(folder_.path());
   ASSERT_THAT(files.status(), IsOk());
   EXPECT_THAT(files->strays(), ElementsAre(kFirst));
   EXPECT_EQ(files->Find("b"), nullptr);
@@ -133,14 +140,14 @@ TEST_F(WeightFilesTest, FollowsLinksAsCachesHaveThem) {
     std::filesystem::create_symlink(folder_.Path(name),
                                     folder_.Path(absl::StrCat("snapshot/", name)));
   }
-  EXPECT_THAT(WeightFiles::Open(folder_.Path("snapshot")), IsOk());
+  EXPECT_THAT(Open(folder_.Path("snapshot")), IsOk());
 }
 
 // ---- Digests ------------------------------------------------------------------------------------
 
 TEST_F(WeightFilesTest, DigestOfOneFileIsItsOwn) {
   folder_.Write("model.safetensors", Safetensors({FloatTensor("a", {1}, {1})}));
-  EXPECT_EQ(*WeightFiles::Open(folder_.path())->Sha256(),
+  EXPECT_EQ(*Open(folder_.path())->Sha256(),
             *FileSha256(*File::Open(folder_.Path("model.safetensors"))));
 }
 
@@ -149,11 +156,11 @@ TEST_F(WeightFilesTest, DigestOfSeveralIsThatOfTheLinesOfSha256sum) {
   const auto digest = [this](const char* name) {
     return *FileSha256(*File::Open(folder_.Path(name)));
   };
-  const std::string before = *WeightFiles::Open(folder_.path())->Sha256();
+  const std::string before = *Open(folder_.path())->Sha256();
   EXPECT_EQ(before, Sha256(absl::StrCat(digest(kFirst), "  ", kFirst, "\n", digest(kSecond), "  ",
                                         kSecond, "\n")));
   folder_.Write(kFirst, Safetensors({FloatTensor("a", {2}, {1, 2.5f})}));
-  EXPECT_NE(*WeightFiles::Open(folder_.path())->Sha256(), before);
+  EXPECT_NE(*Open(folder_.path())->Sha256(), before);
 }
 
 // ---- Shards that are not there ------------------------------------------------------------------
