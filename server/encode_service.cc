@@ -33,6 +33,7 @@ v1::GetModelResponse Describe(const EncodeContext& context) {
   model.set_num_heads(count(spec.num_heads));
   model.set_hidden_size(count(spec.hidden_size));
   model.set_input_dim(count(spec.input_dim));
+  model.set_inputs_embeds_width(count(spec.input_size()));
   model.set_vocab_size(count(spec.vocab_size));
   model.set_type_vocab_size(count(spec.type_vocab_size));
   model.set_max_sequence_tokens(count(context.served.max_sequence_tokens));

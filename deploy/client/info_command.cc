@@ -52,6 +52,7 @@ Json ModelJson(const v1::GetModelResponse& model) {
           {"num_heads", model.num_heads()},
           {"hidden_size", model.hidden_size()},
           {"input_dim", model.input_dim()},
+          {"inputs_embeds_width", model.inputs_embeds_width()},
           {"vocab_size", model.vocab_size()},
           {"type_vocab_size", model.type_vocab_size()},
           {"max_sequence_tokens", model.max_sequence_tokens()},

@@ -766,6 +766,7 @@ TEST(GetModelTest, SaysEverythingThatIsServed) {
   expected.set_num_layers(2);
   expected.set_num_heads(2);
   expected.set_hidden_size(8);
+  expected.set_inputs_embeds_width(8);
   expected.set_vocab_size(100);
   expected.set_type_vocab_size(2);
   expected.set_max_sequence_tokens(512);

@@ -328,6 +328,30 @@ TEST(ServingTest, ARealModelGivesTheSameBitsAloneAndBesideOthers) {
 }
 
 // Nobody calls, so nothing polls and nothing spins: workers, gRPC, watchdog and metrics sleep.
+TEST(ServingTest, ATableNarrowerThanTheBlocksTellsHowWideReadyVectorsAre) {
+  Encoderd encoderd(
+      {std::string("--model_dir=" ENCODERD_SOURCE_DIR "/tests/goldens/electra/model")});
+  encoderd.AwaitServing();
+  v1::GetModelResponse model;
+  grpc::ClientContext context;
+  ASSERT_TRUE(encoderd.encoder().GetModel(&context, {}, &model).ok());
+  EXPECT_EQ(model.hidden_size(), 16u);
+  EXPECT_EQ(model.input_dim(), 0u);
+  ASSERT_EQ(model.inputs_embeds_width(), 10u);
+  for (const uint32_t width : {model.inputs_embeds_width(), model.hidden_size()}) {
+    v1::EncodeRequest request;
+    v1::Tensor& vectors = *request.add_sequences()->mutable_inputs_embeds();
+    vectors.set_dtype(v1::DATA_TYPE_FP32);
+    vectors.add_shape(3);
+    vectors.add_shape(width);
+    vectors.set_data(std::string(3 * width * sizeof(float), '\0'));
+    request.mutable_outputs()->set_last_hidden_state(true);
+    v1::EncodeResponse response;
+    grpc::ClientContext call;
+    EXPECT_EQ(encoderd.encoder().Encode(&call, request, &response).ok(), width == 10) << width;
+  }
+}
+
 TEST(ServingTest, AnIdleServerTakesNoCpu) {
   Encoderd encoderd({"--model_dir=" ENCODERD_SOURCE_DIR "/deploy/models/reverse"});
   encoderd.AwaitServing();

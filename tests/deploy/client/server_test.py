@@ -75,11 +75,13 @@ class ReverseTest(ServerTestCase):
         info = self.client.model()
         self.assertEqual((info.name, info.family), ("reverse", "fused_qkv_attention"))
         self.assertEqual((info.input_dim, info.num_layers, info.num_heads), (10, 1, 1))
+        self.assertEqual(info.inputs_embeds_width, 10)
         self.assertEqual(info.max_sequence_tokens, 16)
         self.assertIn("logits", info.outputs)
         printed = json.loads(self.encoderctl("info", "--json"))
         self.assertEqual(printed["numerics_id"], info.numerics_id)
         self.assertEqual(printed["max_response_bytes"], info.max_response_bytes)
+        self.assertEqual(printed["inputs_embeds_width"], info.inputs_embeds_width)
 
     def test_both_clients_give_the_same_numbers(self):
         digits = [3, 1, 4, 1, 5, 9, 2, 6]

@@ -49,7 +49,7 @@ class Sequence:
     """One input of S tokens: exactly one of input_ids and inputs_embeds, never padded."""
 
     input_ids: Optional[npt.ArrayLike] = None  # [S] integers
-    # [S, input_dim]. For token models [S, hidden]: replaces the word embedding, before positions,
+    # [S, inputs_embeds_width]. For token models: replaces the word embedding, before positions,
     # types and norm. float16 and bfloat16 are sent as they are, other numbers as float32.
     inputs_embeds: Optional[npt.ArrayLike] = None
     mask: Optional[Mask] = None  # absent = everything visible

@@ -103,6 +103,7 @@ class ModelInfo:
     num_heads: int
     hidden_size: int
     input_dim: int  # 0 for token models
+    inputs_embeds_width: int  # of a row of ready-made vectors, whatever the model takes
     vocab_size: int
     type_vocab_size: int
     max_sequence_tokens: int
