@@ -77,7 +77,8 @@ void BatchLayout::Place(std::span<BatchItem* const> items, int64_t tile_rows) {
     sequences_.push_back({.item = item,
                           .tokens = sequence.tokens(),
                           .half_blocks = HalfBlocks(*item->plan),
-                          .mask = sequence.mask});
+                          .mask = sequence.mask,
+                          .position_ids = sequence.position_ids});
   }
   // A stable sort takes memory from the heap, and batches whose items all run equally far need
   // none.
@@ -138,8 +139,9 @@ bool BatchLayout::CanOwnMasks() const {
   size_t bytes = 0;
   for (const PlacedSequence& sequence : sequences_) {
     const Mask& mask = sequence.mask;
-    for (const size_t part : {mask.keys.size_bytes(), mask.pairs.size_bytes(),
-                              mask.head_pairs.size_bytes(), mask.segment_ids.size_bytes()}) {
+    for (const size_t part :
+         {mask.keys.size_bytes(), mask.pairs.size_bytes(), mask.head_pairs.size_bytes(),
+          mask.segment_ids.size_bytes(), sequence.position_ids.size_bytes()}) {
       bytes += MaskBytes(part);
     }
   }
@@ -161,6 +163,7 @@ void BatchLayout::OwnMasks() {
     own(mask.pairs);
     own(mask.head_pairs);
     own(mask.segment_ids);
+    own(sequence.position_ids);
   }
 }
 

@@ -35,6 +35,7 @@ struct PlacedSequence {
   // counts as the half block behind the last block.
   int64_t half_blocks = 0;
   Mask mask;
+  std::span<const int32_t> position_ids;  // empty: 0 … tokens-1
   int first_segment = 0;
   int segments = 0;
 };
@@ -59,7 +60,8 @@ struct Tile {
 class BatchLayout : public Pooled {
  public:
   static constexpr int64_t kMaxRows = ops::RowBuckets::kMaxRows;
-  // Masks of a batch that are copied for helpers, with room for one per head at S = 512. Pages that
+  // Masks and position ids of a batch that are copied for helpers, with room for a mask per head at
+  // S = 512. Pages that
   // no mask has reached stay untouched.
   static constexpr size_t kMaxMaskBytes = size_t{4} << 20;
 
@@ -78,9 +80,10 @@ class BatchLayout : public Pooled {
   // limits, and tile_rows is what TileRows gives.
   void Place(std::span<BatchItem* const> items, int64_t tile_rows);
 
-  // Whether there is room for copies of the masks; where not, no helper may see this layout.
+  // Whether there is room for copies of the masks and position ids; where not, no helper may see
+  // this layout.
   bool CanOwnMasks() const;
-  // Copies the masks, so that helpers may read them after the batch. REQUIRES: there is room, and
+  // Copies them, so that helpers may read them after the batch. REQUIRES: there is room, and
   // nobody else sees the layout yet.
   void OwnMasks();
 

@@ -19,12 +19,28 @@ absl::StatusOr<Buffer> AllocateFloats(int64_t floats, std::string_view what) {
   return Buffer::AllocateZeroed(static_cast<size_t>(floats) * sizeof(float), what);
 }
 
+int64_t GateSize(const EncoderSpec& spec) { return spec.gate == Gate::kNone ? 0 : spec.ffn_size; }
+
+// Turns q and k of the tile's first `rows` rows by their positions.
+void Turn(const ops::Rotary& rotary, const BatchLayout& layout, const Tile& tile, int64_t rows,
+          int64_t stride, float* qkv) {
+  for (const Segment& segment : layout.SegmentsOf(tile)) {
+    if (segment.row >= rows) break;
+    const std::span<const int32_t> ids = layout.SequenceOf(segment).position_ids;
+    for (int64_t i = 0; i < segment.tokens; ++i) {
+      const int64_t token = segment.first_token + i;
+      rotary.Run(ids.empty() ? token : ids[static_cast<size_t>(token)],
+                 qkv + (segment.row + i) * stride);
+    }
+  }
+}
+
 }  // namespace
 
 int64_t BlockRunner::ScratchBytes(const EncoderSpec& spec, const EncoderWeights& weights,
                                   int64_t max_sequence_tokens) {
   const int64_t width = spec.widest_hidden();
-  const int64_t floats = kRows * (width + 4 * spec.hidden_size + spec.ffn_size);
+  const int64_t floats = kRows * (width + 4 * spec.hidden_size + spec.ffn_size + GateSize(spec));
   return floats * static_cast<int64_t>(sizeof(float)) +
          static_cast<int64_t>(weights.attention.scratch_bytes(max_sequence_tokens) +
                               weights.scratchpad_bytes());
@@ -40,6 +56,7 @@ absl::StatusOr<std::unique_ptr<BlockRunner>> BlockRunner::Create(const EncoderSp
   ASSIGN_OR_RETURN(scratch.qkv, AllocateFloats(kRows * 3 * spec.hidden_size, "q, k and v"));
   ASSIGN_OR_RETURN(scratch.context, AllocateFloats(kRows * spec.hidden_size, "attention context"));
   ASSIGN_OR_RETURN(scratch.ffn, AllocateFloats(kRows * spec.ffn_size, "FFN rows"));
+  ASSIGN_OR_RETURN(scratch.gate, AllocateFloats(kRows * GateSize(spec), "FFN gate"));
   ASSIGN_OR_RETURN(
       scratch.attention,
       Buffer::Allocate(weights.attention.scratch_bytes(max_sequence_tokens), "attention"));
@@ -64,7 +81,7 @@ absl::Status BlockRunner::Run(const BlockPhase& phase, int index, const TileRows
   if (!phase.project.has_value()) return absl::OkStatus();
   const int64_t rows = phase.layout->RowsBeyond(tile, 2 * *phase.project);
   if (rows == 0) return absl::OkStatus();
-  return Project(*phase.project, tile, rows, x, dst.qkv, stop);
+  return Project(phase, tile, rows, x, dst.qkv, stop);
 }
 
 absl::Status BlockRunner::Attend(const BlockPhase& phase, const Tile& tile, Stop stop) {
@@ -137,8 +154,7 @@ absl::Status BlockRunner::RunRowWise(const BlockWeights& block, int64_t rows, co
     RETURN_IF_ERROR(block.norm2->Run(sum, rows, dst, scratchpad));
     in = dst;
   }
-  RETURN_IF_ERROR(Unless(stop));
-  RETURN_IF_ERROR(block.ffn_in->Run(in, rows, nullptr, ffn, scratchpad));
+  RETURN_IF_ERROR(RunFfnIn(block, rows, in, ffn, stop));
   RETURN_IF_ERROR(Unless(stop));
   if (spec_.norm != NormPlacement::kPost) {
     return block.ffn_out->Run(ffn, rows, residual, dst, scratchpad);
@@ -147,12 +163,26 @@ absl::Status BlockRunner::RunRowWise(const BlockWeights& block, int64_t rows, co
   return block.norm2->Run(sum, rows, dst, scratchpad);
 }
 
-absl::Status BlockRunner::Project(int64_t layer, const Tile& tile, int64_t rows, const float* x,
-                                  float* qkv, Stop stop) {
+absl::Status BlockRunner::RunFfnIn(const BlockWeights& block, int64_t rows, const float* x,
+                                   float* dst, Stop stop) {
+  const std::span<std::byte> scratchpad = scratch_.scratchpad.bytes();
+  RETURN_IF_ERROR(Unless(stop));
+  if (!block.ffn_gate.has_value()) {
+    return block.ffn_in->Run(x, rows, /*other=*/nullptr, dst, scratchpad);
+  }
+  float* const gate = scratch_.gate.floats().data();
+  RETURN_IF_ERROR(block.ffn_gate->Run(x, rows, /*other=*/nullptr, gate, scratchpad));
+  RETURN_IF_ERROR(Unless(stop));
+  return block.ffn_in->Run(x, rows, /*other=*/gate, dst, scratchpad);
+}
+
+absl::Status BlockRunner::Project(const BlockPhase& phase, const Tile& tile, int64_t rows,
+                                  const float* x, float* qkv, Stop stop) {
+  const int64_t layer = *phase.project;
   const BlockWeights& block = BlockOf(layer);
   const std::span<std::byte> scratchpad = scratch_.scratchpad.bytes();
   RETURN_IF_ERROR(Unless(stop));
-  if (spec_.norm == NormPlacement::kPre) {
+  if (spec_.norm == NormPlacement::kPre && block.norm1.has_value()) {
     float* const normed = scratch_.inner.floats().data();
     RETURN_IF_ERROR(block.norm1->Run(x, rows, normed, scratchpad));
     x = normed;
@@ -160,7 +190,10 @@ absl::Status BlockRunner::Project(int64_t layer, const Tile& tile, int64_t rows,
   float* const dst = tile.piece ? scratch_.qkv.floats().data() : qkv;
   // Matrices shared by the heads see each head of a token as a row of its own.
   const int64_t rows_per_token = spec_.hidden_width(layer) / block.qkv.in();
-  RETURN_IF_ERROR(block.qkv.Run(x, rows * rows_per_token, /*residual=*/nullptr, dst, scratchpad));
+  RETURN_IF_ERROR(block.qkv.Run(x, rows * rows_per_token, /*other=*/nullptr, dst, scratchpad));
+  if (weights_.rotary.has_value()) {
+    Turn(*weights_.rotary, *phase.layout, tile, rows, /*stride=*/3 * spec_.hidden_size, dst);
+  }
   if (tile.piece) weights_.attention.Pack(dst, rows, qkv);
   return absl::OkStatus();
 }

@@ -47,6 +47,7 @@ class BlockRunner {
     Buffer qkv;         // [rows, 3 · hidden]: before they are packed
     Buffer context;     // [rows, hidden]
     Buffer ffn;         // [rows, ffn]
+    Buffer gate;        // [rows, ffn], where there is one
     Buffer attention;   // of ops::Attention
     Buffer scratchpad;  // of oneDNN
   };
@@ -62,8 +63,10 @@ class BlockRunner {
                              Stop stop);
   absl::Status RunRowWise(const BlockWeights& block, int64_t rows, const float* x, float* dst,
                           Stop stop);
-  absl::Status Project(int64_t layer, const Tile& tile, int64_t rows, const float* x, float* qkv,
-                       Stop stop);
+  absl::Status RunFfnIn(const BlockWeights& block, int64_t rows, const float* x, float* dst,
+                        Stop stop);
+  absl::Status Project(const BlockPhase& phase, const Tile& tile, int64_t rows, const float* x,
+                       float* qkv, Stop stop);
 
   const EncoderSpec& spec_;
   const EncoderWeights& weights_;

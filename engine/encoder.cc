@@ -17,7 +17,8 @@ constexpr int64_t kLeastSharedOperations = 50'000'000;
 
 // Of the products of a block, for one token.
 int64_t OperationsPerToken(const EncoderSpec& spec) {
-  return 2 * spec.hidden_size * (4 * spec.hidden_size + 2 * spec.ffn_size);
+  const int64_t ffn_products = spec.gate == Gate::kNone ? 2 : 3;
+  return 2 * spec.hidden_size * (4 * spec.hidden_size + ffn_products * spec.ffn_size);
 }
 
 }  // namespace

@@ -155,7 +155,7 @@ class SequenceCheck {
 
   void CheckPositions() {
     if (sequence_.position_ids.empty()) return;
-    if (spec_.positions == PositionKind::kNone) {
+    if (!spec_.has_positions()) {
       Add("POSITIONS_UNSUPPORTED", "position_ids", [&] {
         return absl::StrCat("this model has no positions: expected an empty list, got ",
                             sequence_.position_ids.size(), " values");

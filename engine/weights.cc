@@ -31,42 +31,69 @@ class Loader {
   }
 
   absl::StatusOr<ops::Linear> ReadLinear(const TensorNames& names, int64_t in, int64_t out,
-                                         Activation activation, bool add_residual) const {
-    return ReadStacked({names}, in, out, activation, add_residual);
+                                         Activation activation,
+                                         ops::Combine combine = ops::Combine::kNone) const {
+    return ReadStacked({names}, in, out, activation, combine);
   }
 
-  // One product for matrices that share their input: their rows stacked, their biases one behind
-  // the other.
+  // One product for matrices that share their input.
   absl::StatusOr<ops::Linear> ReadStacked(const std::vector<TensorNames>& parts, int64_t in,
                                           int64_t out, Activation activation,
-                                          bool add_residual) const {
+                                          ops::Combine combine = ops::Combine::kNone) const {
+    ASSIGN_OR_RETURN(const Matrix matrix, ReadMatrix(parts, in, out));
+    return Build(matrix, 0, out, activation, combine);
+  }
+
+  // A matrix as the file has it.
+  struct Matrix {
+    std::string name;
+    int64_t in = 0;
+    Buffer weights;  // [out, in]
+    Buffer bias;     // [out] or empty
+  };
+
+  // The rows of the matrices `parts`, equally many of each, and their biases, one behind the other.
+  absl::StatusOr<Matrix> ReadMatrix(const std::vector<TensorNames>& parts, int64_t in,
+                                    int64_t out) const {
     const bool has_bias = std::any_of(parts.begin(), parts.end(),
                                       [](const TensorNames& part) { return !part.bias.empty(); });
-    ASSIGN_OR_RETURN(Buffer weights, Buffer::Allocate(static_cast<size_t>(in * out) * sizeof(float),
-                                                      parts.front().weight));
-    ASSIGN_OR_RETURN(Buffer bias,
+    Matrix matrix = {.name = parts.front().weight, .in = in};
+    ASSIGN_OR_RETURN(matrix.weights,
+                     Buffer::Allocate(static_cast<size_t>(in * out) * sizeof(float), matrix.name));
+    ASSIGN_OR_RETURN(matrix.bias,
                      Buffer::Allocate(has_bias ? static_cast<size_t>(out) * sizeof(float) : 0,
                                       parts.front().bias));
-    const size_t count = parts.size();
-    for (size_t i = 0; i < count; ++i) {
-      const size_t part = weights.floats().size() / count;
-      RETURN_IF_ERROR(ReadFinite(parts[i].weight, weights.floats().subspan(i * part, part)));
-      const std::span<float> part_bias =
-          bias.floats().subspan(i * (bias.floats().size() / count), bias.floats().size() / count);
+    for (size_t i = 0; i < parts.size(); ++i) {
+      const auto own = [&](Buffer& buffer) {
+        const size_t part = buffer.floats().size() / parts.size();
+        return buffer.floats().subspan(i * part, part);
+      };
+      RETURN_IF_ERROR(ReadFinite(parts[i].weight, own(matrix.weights)));
       if (parts[i].bias.empty()) {
-        std::fill(part_bias.begin(), part_bias.end(), 0.0f);
+        std::ranges::fill(own(matrix.bias), 0.0f);
       } else {
-        RETURN_IF_ERROR(ReadFinite(parts[i].bias, part_bias));
+        RETURN_IF_ERROR(ReadFinite(parts[i].bias, own(matrix.bias)));
       }
     }
-    return ops::Linear::Create({.name = parts.front().weight,
-                                .in = in,
-                                .out = out,
-                                .weights = weights.floats(),
-                                .bias = bias.floats(),
-                                .activation = activation,
-                                .add_residual = add_residual},
-                               buckets_);
+    return matrix;
+  }
+
+  // The product with rows [first, first + out) of the matrix.
+  absl::StatusOr<ops::Linear> Build(const Matrix& matrix, int64_t first, int64_t out,
+                                    Activation activation, ops::Combine combine) const {
+    const auto rows = [&](const Buffer& buffer, int64_t width) {
+      return buffer.floats().subspan(static_cast<size_t>(first * width),
+                                     static_cast<size_t>(out * width));
+    };
+    return ops::Linear::Create(
+        {.name = matrix.name,
+         .in = matrix.in,
+         .out = out,
+         .weights = rows(matrix.weights, matrix.in),
+         .bias = matrix.bias.size() > 0 ? rows(matrix.bias, 1) : std::span<const float>(),
+         .activation = activation,
+         .combine = combine},
+        buckets_);
   }
 
   absl::StatusOr<ops::LayerNorm> ReadNorm(const TensorNames& names, int64_t width,
@@ -96,8 +123,8 @@ class Loader {
       if (step.kind == Step::Kind::kNorm) {
         ASSIGN_OR_RETURN(weights[i].norm, ReadNorm(step.names, width, step.activation));
       } else {
-        ASSIGN_OR_RETURN(weights[i].linear, ReadLinear(step.names, width, step.out, step.activation,
-                                                       /*add_residual=*/false));
+        ASSIGN_OR_RETURN(weights[i].linear,
+                         ReadLinear(step.names, width, step.out, step.activation));
         width = step.out;
       }
     }
@@ -111,15 +138,14 @@ class Loader {
                                                named(spec_.value)};
     switch (spec_.qkv) {
       case QkvLayout::kSeparate:
-        return ReadStacked(separate, in, 3 * spec_.hidden_size, Activation::kNone, false);
+        return ReadStacked(separate, in, 3 * spec_.hidden_size, Activation::kNone);
       case QkvLayout::kSharedByHeads:
-        return ReadStacked(separate, spec_.head_dim(), 3 * spec_.head_dim(), Activation::kNone,
-                           false);
+        return ReadStacked(separate, spec_.head_dim(), 3 * spec_.head_dim(), Activation::kNone);
       case QkvLayout::kFused:
       case QkvLayout::kFusedByHead:
         break;
     }
-    return ReadLinear(named(spec_.fused_qkv), in, 3 * spec_.hidden_size, Activation::kNone, false);
+    return ReadLinear(named(spec_.fused_qkv), in, 3 * spec_.hidden_size, Activation::kNone);
   }
 
   absl::StatusOr<BlockWeights> ReadBlock(int64_t layer) const {
@@ -127,16 +153,16 @@ class Loader {
     auto named = [&](const TensorNames& pattern) { return AtLayer(pattern, layer); };
     const int64_t hidden = spec_.hidden_size;
     ASSIGN_OR_RETURN(block.qkv, ReadQkv(layer));
+    const auto residual = spec_.residual ? ops::Combine::kAdd : ops::Combine::kNone;
     ASSIGN_OR_RETURN(block.attention_output, ReadLinear(named(spec_.attention_output), hidden,
-                                                        hidden, Activation::kNone, spec_.residual));
-    if (spec_.norm != NormPlacement::kNone) {
+                                                        hidden, Activation::kNone, residual));
+    if (spec_.norm != NormPlacement::kNone && (layer > 0 || spec_.first_norm1)) {
       ASSIGN_OR_RETURN(block.norm1, ReadNorm(named(spec_.norm1), hidden));
     }
     if (spec_.ffn_size == 0) return block;
-    ASSIGN_OR_RETURN(block.ffn_in, ReadLinear(named(spec_.ffn_in), hidden, spec_.ffn_size,
-                                              spec_.activation, /*add_residual=*/false));
+    RETURN_IF_ERROR(ReadFfnIn(layer, block));
     ASSIGN_OR_RETURN(block.ffn_out, ReadLinear(named(spec_.ffn_out), spec_.ffn_size, hidden,
-                                               Activation::kNone, spec_.residual));
+                                               Activation::kNone, residual));
     if (spec_.norm != NormPlacement::kNone) {
       ASSIGN_OR_RETURN(block.norm2, ReadNorm(named(spec_.norm2), hidden));
     }
@@ -161,24 +187,67 @@ class Loader {
     return ops::BucketBias(table.floats(), spec_.bias_buckets, spec_.bias_max_distance);
   }
 
-  absl::StatusOr<ops::Attention> BuildAttention() const {
-    ASSIGN_OR_RETURN(ops::PositionBias position_bias, ReadPositionBias());
+  // The two products of a gated FFN are told apart here, however the file holds them.
+  absl::Status ReadFfnIn(int64_t layer, BlockWeights& block) const {
+    const int64_t hidden = spec_.hidden_size, ffn = spec_.ffn_size;
+    const TensorNames in = AtLayer(spec_.ffn_in, layer);
+    if (spec_.gate == Gate::kNone) {
+      ASSIGN_OR_RETURN(block.ffn_in, ReadLinear(in, hidden, ffn, spec_.activation));
+      return absl::OkStatus();
+    }
+    if (spec_.gate == Gate::kSeparate) {
+      ASSIGN_OR_RETURN(block.ffn_gate,
+                       ReadLinear(AtLayer(spec_.ffn_gate, layer), hidden, ffn, spec_.activation));
+      ASSIGN_OR_RETURN(block.ffn_in,
+                       ReadLinear(in, hidden, ffn, Activation::kNone, ops::Combine::kMultiply));
+      return absl::OkStatus();
+    }
+    ASSIGN_OR_RETURN(const Matrix both, ReadMatrix({in}, hidden, 2 * ffn));
+    const bool first = spec_.gate == Gate::kFirst;
+    ASSIGN_OR_RETURN(block.ffn_gate,
+                     Build(both, first ? 0 : ffn, ffn, spec_.activation, ops::Combine::kNone));
+    ASSIGN_OR_RETURN(block.ffn_in,
+                     Build(both, first ? ffn : 0, ffn, Activation::kNone, ops::Combine::kMultiply));
+    return absl::OkStatus();
+  }
+
+  ops::QkvStrides Strides() const {
     const int64_t d = spec_.head_dim();
     const int64_t hidden = spec_.hidden_size;
     // The shared matrices see each head as a row of its own, which leaves q, k and v grouped by
     // head.
     const bool by_head =
         spec_.qkv == QkvLayout::kFusedByHead || spec_.qkv == QkvLayout::kSharedByHeads;
-    const ops::QkvStrides strides = {.row_stride = 3 * hidden,
-                                     .head_stride = by_head ? 3 * d : d,
-                                     .q_offset = 0,
-                                     .k_offset = by_head ? d : hidden,
-                                     .v_offset = by_head ? 2 * d : 2 * hidden};
+    return {.row_stride = 3 * hidden,
+            .head_stride = by_head ? 3 * d : d,
+            .q_offset = 0,
+            .k_offset = by_head ? d : hidden,
+            .v_offset = by_head ? 2 * d : 2 * hidden};
+  }
+
+  absl::StatusOr<ops::Attention> BuildAttention() const {
+    ASSIGN_OR_RETURN(ops::PositionBias position_bias, ReadPositionBias());
     return ops::Attention::Create({.heads = spec_.num_heads,
-                                   .head_dim = d,
-                                   .strides = strides,
+                                   .head_dim = spec_.head_dim(),
+                                   .strides = Strides(),
                                    .scale = static_cast<float>(spec_.score_scale),
                                    .position_bias = std::move(position_bias)});
+  }
+
+  absl::StatusOr<ops::Rotary> BuildRotary(double base) const {
+    Buffer frequencies;
+    if (!spec_.rotary_frequencies.weight.empty()) {
+      ASSIGN_OR_RETURN(frequencies,
+                       Buffer::Allocate(static_cast<size_t>(spec_.rotary_width / 2) * sizeof(float),
+                                        "rotary frequencies"));
+      RETURN_IF_ERROR(ReadFinite(spec_.rotary_frequencies.weight, frequencies.floats()));
+    }
+    return ops::Rotary::Create({.heads = spec_.num_heads,
+                                .strides = Strides(),
+                                .width = spec_.rotary_width,
+                                .positions = spec_.max_positions,
+                                .base = base,
+                                .frequencies = frequencies.floats()});
   }
 
   absl::StatusOr<Buffer> ReadPositions() const {
@@ -226,6 +295,9 @@ class Loader {
       ASSIGN_OR_RETURN(weights.blocks.emplace_back(), ReadBlock(group));
     }
     ASSIGN_OR_RETURN(weights.attention, BuildAttention());
+    if (spec_.rotary_width > 0) {
+      ASSIGN_OR_RETURN(weights.rotary, BuildRotary(spec_.rotary_base));
+    }
     if (!spec_.final_norm.weight.empty()) {
       ASSIGN_OR_RETURN(weights.final_norm, ReadNorm(spec_.final_norm, spec_.hidden_size));
     }
@@ -286,6 +358,7 @@ void EncoderWeights::ForEachOperation(
     linear(block.qkv);
     linear(block.attention_output);
     visit_norm(block.norm1);
+    visit_linear(block.ffn_gate);
     visit_linear(block.ffn_in);
     visit_linear(block.ffn_out);
     visit_norm(block.norm2);
@@ -295,6 +368,7 @@ void EncoderWeights::ForEachOperation(
 
 size_t EncoderWeights::bytes() const {
   size_t total = words.size() + positions.size() + types.size();
+  if (rotary.has_value()) total += rotary->bytes();
   ForEachOperation([&](const ops::Linear& op) { total += op.weights_bytes(); },
                    [&](const ops::LayerNorm& op) { total += op.weights_bytes(); });
   return total;

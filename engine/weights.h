@@ -14,6 +14,7 @@
 #include "engine/ops/attention.h"
 #include "engine/ops/layer_norm.h"
 #include "engine/ops/linear.h"
+#include "engine/ops/rotary.h"
 #include "engine/ops/row_buckets.h"
 #include "engine/tensor/buffer.h"
 
@@ -30,6 +31,8 @@ struct BlockWeights {
   ops::Linear qkv;  // q, k and v in one product, in the layout that `attention` reads
   ops::Linear attention_output;
   std::optional<ops::LayerNorm> norm1;
+  // Where there is a gate, ffn_in multiplies what it gives, and the activation is the gate's.
+  std::optional<ops::Linear> ffn_gate;
   std::optional<ops::Linear> ffn_in;
   std::optional<ops::Linear> ffn_out;
   std::optional<ops::LayerNorm> norm2;
@@ -45,6 +48,7 @@ struct EncoderWeights {
   std::vector<StepWeights> embedding_steps;
   std::vector<BlockWeights> blocks;  // by EncoderSpec::group_of(layer)
   ops::Attention attention;          // the same kernels serve every block
+  std::optional<ops::Rotary> rotary;
   std::optional<ops::LayerNorm> final_norm;
   std::vector<StepWeights> logits;
   std::vector<StepWeights> classifier;

@@ -87,7 +87,7 @@ struct Search {
 // Optional parts of which the file has no tensor at all are not expected. A part of which it has
 // some is, and what is missing of it is a fault.
 void DropAbsentParts(Search& search) {
-  for (const Part part : {Part::kPooler, Part::kFinalNorm}) {
+  for (const Part part : {Part::kPooler, Part::kFinalNorm, Part::kRotaryFrequencies}) {
     bool expected = false, present = false;
     for (size_t i = 0; i < search.expected.size(); ++i) {
       if (search.expected[i].part != part) continue;
@@ -157,6 +157,7 @@ absl::StatusOr<Checkpoint> Checkpoint::Resolve(WeightFiles files, EncoderSpec* s
     spec->final_norm = {};
     spec->final_norm_optional = false;
   }
+  if (search.absent.contains(Part::kRotaryFrequencies)) spec->rotary_frequencies = {};
   if (spec->default_pooling == Pooling::kPooler && spec->pooler.empty()) {
     search.faults.Add("the folder's vectors come from the pooler, which the file does not have");
   }

@@ -9,6 +9,7 @@
 //   post-norm:  a = x + Attention(x);        x = Norm1(a);   x = Norm2(x + FFN(x))
 //   pre-norm:   x = x + Attention(Norm1(x)); x = x + FFN(Norm2(x))
 //   without norms: x = x + Attention(x); x = x + FFN(x)
+//   FFN(y) = W_out · act(W_in · y); gated: W_out · (act(W_gate · y) ⊙ (W_in · y)).
 //   The FFN is left out where ffn_size is 0, "x +" where residual is false (attention alone).
 //   Attention:  softmax over the visible keys of q·kᵀ · score_scale + position bias, times v, through
 //   the output projection. A row that may see no key attends evenly to all keys of its sequence, in
@@ -54,6 +55,14 @@ enum class QkvLayout {
   kFusedByHead,    // one matrix [3·hidden, in]: head i owns rows 3d·i … 3d·(i+1)-1, its q, k, v in
                    // that order
   kSharedByHeads,  // three matrices [d, d], each used for every head
+};
+
+// Where W_gate of a gated FFN is.
+enum class Gate {
+  kNone,      // the FFN has none
+  kFirst,     // ffn_in is [2·ffn, hidden]: W_gate, then W_in
+  kSecond,    // the same: W_in, then W_gate
+  kSeparate,  // a tensor of its own, ffn_gate
 };
 
 enum class Pooling { kCls, kMean, kMax, kPooler };
@@ -125,6 +134,10 @@ struct EncoderSpec {
   // count on from the row behind it, and so do input vectors. -1: there is none, and positions
   // count from 0.
   int64_t position_padding_id = -1;
+  // Every embedding of mask_token_id is 0, and all others are multiplied with 0.88 / (1 − the share
+  // of such ids among the ids that may be seen), as ESM-2's training left them.
+  bool token_dropout = false;
+  int64_t mask_token_id = 0;
   int64_t word_width = 0;  // of the word table's rows; 0: hidden_size
   std::vector<Step> input_steps;
   std::vector<Step> embedding_steps;
@@ -153,9 +166,18 @@ struct EncoderSpec {
   int64_t local_window = 0;
   int64_t global_every = 1;  // block i is local unless i is a multiple of it; 1: none is
   Activation activation = Activation::kRelu;
+  Gate gate = Gate::kNone;
+  bool first_norm1 = true;  // false: block 0 has no norm1 (pre-norm blocks only)
+  // Leading values of each head of q and k that are turned by the token's position (rotary.h): 0
+  // none, else even. Positions count from 0 and end at max_positions.
+  int64_t rotary_width = 0;
+  double rotary_base = 10000;
   TensorNames query, key, value;  // kSeparate, kSharedByHeads
   TensorNames fused_qkv;          // kFused, kFusedByHead
-  TensorNames attention_output, norm1, ffn_in, ffn_out, norm2;
+  TensorNames attention_output, norm1, ffn_in, ffn_gate, ffn_out, norm2;
+  // Of a rotation, in place of the base's: only .weight; removed at load when the checkpoint lacks
+  // it.
+  TensorNames rotary_frequencies;
   TensorNames final_norm;  // after the last block; .weight empty: none. Removed at load when the
                            // checkpoint lacks it and final_norm_optional
   bool final_norm_optional = false;
@@ -186,6 +208,12 @@ struct EncoderSpec {
 
   // Rows of the position table: those of a longest sequence lie behind the padding's.
   int64_t position_rows() const { return max_positions + position_padding_id + 1; }
+  // Whether a token's position means anything, so that a caller may say which it is.
+  bool has_positions() const { return positions != PositionKind::kNone || rotary_width > 0; }
+  // Rows of ffn_in.
+  int64_t ffn_in_size() const {
+    return gate == Gate::kFirst || gate == Gate::kSecond ? 2 * ffn_size : ffn_size;
+  }
   int64_t head_dim() const { return hidden_size / num_heads; }
   // Width of what enters input_steps: of the word table's rows, or of the caller's vectors.
   int64_t input_size() const {

@@ -34,6 +34,10 @@ constexpr NamedValue<QkvLayout> kQkvLayouts[] = {{"separate", QkvLayout::kSepara
 constexpr NamedValue<Activation> kActivations[] = {
     {"none", Activation::kNone},          {"relu", Activation::kRelu}, {"gelu", Activation::kGelu},
     {"gelu_tanh", Activation::kGeluTanh}, {"silu", Activation::kSilu}, {"tanh", Activation::kTanh}};
+constexpr NamedValue<Gate> kGates[] = {{"none", Gate::kNone},
+                                       {"first", Gate::kFirst},
+                                       {"second", Gate::kSecond},
+                                       {"separate", Gate::kSeparate}};
 constexpr NamedValue<Pooling> kPoolings[] = {{"cls", Pooling::kCls},
                                              {"mean", Pooling::kMean},
                                              {"max", Pooling::kMax},
@@ -56,6 +60,8 @@ void VisitSpec(Spec& spec, Visitor& visit) {
   visit.Choice("positions", spec.positions, kPositionKinds, kRequired);
   visit.Size("max_positions", spec.max_positions, kOptional);
   visit.Size("position_padding_id", spec.position_padding_id, kOptional, /*least=*/-1);
+  visit.Bool("token_dropout", spec.token_dropout, kOptional);
+  visit.Size("mask_token_id", spec.mask_token_id, kOptional);
   visit.Size("word_width", spec.word_width, kOptional);
   visit.Steps("input_steps", spec.input_steps);
   visit.Steps("embedding_steps", spec.embedding_steps);
@@ -81,6 +87,10 @@ void VisitSpec(Spec& spec, Visitor& visit) {
   visit.Size("local_window", spec.local_window, kOptional);
   visit.Size("global_every", spec.global_every, kOptional, /*least=*/1);
   visit.Choice("activation", spec.activation, kActivations, kRequired);
+  visit.Choice("gate", spec.gate, kGates, kOptional);
+  visit.Bool("first_norm1", spec.first_norm1, kOptional);
+  visit.Size("rotary_width", spec.rotary_width, kOptional);
+  visit.Positive("rotary_base", spec.rotary_base, kOptional);
   visit.Names("query", spec.query);
   visit.Names("key", spec.key);
   visit.Names("value", spec.value);
@@ -88,8 +98,10 @@ void VisitSpec(Spec& spec, Visitor& visit) {
   visit.Names("attention_output", spec.attention_output);
   visit.Names("norm1", spec.norm1);
   visit.Names("ffn_in", spec.ffn_in);
+  visit.Names("ffn_gate", spec.ffn_gate);
   visit.Names("ffn_out", spec.ffn_out);
   visit.Names("norm2", spec.norm2);
+  visit.Names("rotary_frequencies", spec.rotary_frequencies);
   visit.Names("final_norm", spec.final_norm);
   visit.Bool("final_norm_optional", spec.final_norm_optional, kOptional);
 

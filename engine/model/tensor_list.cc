@@ -19,6 +19,8 @@ class TensorList {
     for (layer_ = 0; layer_ < spec.num_groups(); ++layer_) AddBlock();
     layer_ = -1;
     Add(spec.relative_bias.weight, {spec.bias_buckets, spec.num_heads});
+    part_ = Part::kRotaryFrequencies;
+    Add(spec.rotary_frequencies.weight, {spec.rotary_width / 2});
     part_ = spec.final_norm_optional ? Part::kFinalNorm : Part::kRequired;
     AddNorm(spec.final_norm, spec.hidden_size);
     part_ = Part::kRequired;
@@ -65,8 +67,9 @@ class TensorList {
         break;
     }
     AddLinear(spec_.attention_output, hidden, hidden);
-    AddNorm(spec_.norm1, hidden);
-    AddLinear(spec_.ffn_in, spec_.ffn_size, hidden);
+    if (layer_ > 0 || spec_.first_norm1) AddNorm(spec_.norm1, hidden);
+    AddLinear(spec_.ffn_in, spec_.ffn_in_size(), hidden);
+    AddLinear(spec_.ffn_gate, spec_.ffn_size, hidden);
     AddLinear(spec_.ffn_out, hidden, spec_.ffn_size);
     AddNorm(spec_.norm2, hidden);
   }

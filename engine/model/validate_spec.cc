@@ -68,6 +68,8 @@ class Validator {
     CheckSize("max_positions", spec_.max_positions, 0);
     CheckSize("position_padding_id", spec_.position_padding_id, -1,
               std::max<int64_t>(spec_.vocab_size, 0) - 1);
+    CheckSize("mask_token_id", spec_.mask_token_id, 0,
+              spec_.token_dropout ? std::max<int64_t>(spec_.vocab_size, 1) - 1 : 0);
     CheckSize("word_width", spec_.word_width, 0, ids ? kMaxSize : 0);
     CheckSize("num_layers", spec_.num_layers, 1, kMaxLayers);
     Require(spec_.layer_groups == 0 ||
@@ -79,6 +81,12 @@ class Validator {
     CheckSize("ffn_size", spec_.ffn_size, 0);
     Require(spec_.num_heads < 1 || spec_.hidden_size % spec_.num_heads == 0, "num_heads is ",
             spec_.num_heads, "; expected a divisor of hidden_size, which is ", spec_.hidden_size);
+    Require(spec_.num_heads < 1 || (spec_.rotary_width >= 0 && spec_.rotary_width % 2 == 0 &&
+                                    spec_.rotary_width <= spec_.head_dim()),
+            "rotary_width is ", spec_.rotary_width, "; expected an even number from 0 to ",
+            spec_.num_heads < 1 ? 0 : spec_.head_dim(), ", the size of a head");
+    Require(FitsFloat(spec_.rotary_base), "rotary_base is ", spec_.rotary_base,
+            "; expected a number above 0");
     // The families take it from the width of a head, which is then wrong already.
     const bool heads_fit = spec_.num_heads >= 1 && spec_.hidden_size >= spec_.num_heads;
     Require(!heads_fit || FitsFloat(spec_.score_scale), "score_scale is ", spec_.score_scale,
@@ -102,7 +110,7 @@ class Validator {
     Require(spec_.positions != PositionKind::kNone || spec_.position_padding_id < 0,
             "position_padding_id is ", spec_.position_padding_id,
             "; expected -1 in a model without positions");
-    Require(spec_.positions == PositionKind::kNone || spec_.max_positions > 0,
+    Require(!spec_.has_positions() || spec_.max_positions > 0,
             "max_positions is 0; expected the number of positions there are");
     CheckSteps("input_steps", spec_.input_steps, spec_.input_size());
     CheckSteps("embedding_steps", spec_.embedding_steps, spec_.table_width());
@@ -123,6 +131,12 @@ class Validator {
             "; expected hidden_size, which is ", spec_.hidden_size);
     Require(spec_.residual || (spec_.norm == NormPlacement::kNone && spec_.ffn_size == 0),
             "residual is false; expected norm \"none\" and ffn_size 0 with it");
+    Require(spec_.gate == Gate::kNone || spec_.ffn_size > 0,
+            "gate is not \"none\"; expected ffn_size above 0 with it");
+    Require(spec_.first_norm1 || (spec_.norm == NormPlacement::kPre && spec_.layer_groups == 0),
+            "first_norm1 is false; expected norm \"pre\" and layer_groups 0 with it");
+    Require(!spec_.token_dropout || spec_.input == InputKind::kTokenIds,
+            "token_dropout is true; expected input \"token_ids\" with it");
     Require(spec_.default_pooling != Pooling::kPooler || !spec_.pooler.empty(),
             "default_pooling is \"pooler\"; expected steps in pooler");
     Require(spec_.default_pooling != Pooling::kPooler || spec_.projection.empty(),
@@ -142,7 +156,8 @@ class Validator {
 
   void CheckNorms() {
     const bool norms = spec_.norm != NormPlacement::kNone;
-    CheckPresence("norm1", spec_.norm1, norms, "norm is not \"none\"");
+    CheckPresence("norm1", spec_.norm1, norms && (spec_.first_norm1 || spec_.num_layers > 1),
+                  "norm is not \"none\" and a block has it");
     CheckPresence("norm2", spec_.norm2, norms && spec_.ffn_size > 0,
                   "norm is not \"none\" and ffn_size is above 0");
     Require(!spec_.final_norm_optional || !spec_.final_norm.weight.empty(),
@@ -158,6 +173,11 @@ class Validator {
     }
     CheckPresence("attention_output", spec_.attention_output, true, "");
     CheckPresence("ffn_in", spec_.ffn_in, spec_.ffn_size > 0, "ffn_size is above 0");
+    CheckPresence("ffn_gate", spec_.ffn_gate, spec_.gate == Gate::kSeparate,
+                  "gate is \"separate\"");
+    CheckPresence("rotary_frequencies", spec_.rotary_frequencies,
+                  !spec_.rotary_frequencies.weight.empty() && spec_.rotary_width > 0,
+                  "rotary_width is above 0");
     CheckPresence("ffn_out", spec_.ffn_out, spec_.ffn_size > 0, "ffn_size is above 0");
     CheckLayerMarks();
   }
@@ -171,6 +191,7 @@ class Validator {
                                      {"attention_output", &spec_.attention_output},
                                      {"norm1", &spec_.norm1},
                                      {"ffn_in", &spec_.ffn_in},
+                                     {"ffn_gate", &spec_.ffn_gate},
                                      {"ffn_out", &spec_.ffn_out},
                                      {"norm2", &spec_.norm2}}) {
       for (const std::string* name : {&names->weight, &names->bias}) {
@@ -185,6 +206,7 @@ class Validator {
                                      {"type_embedding", &spec_.type_embedding},
                                      {"embedding_norm", &spec_.embedding_norm},
                                      {"relative_bias", &spec_.relative_bias},
+                                     {"rotary_frequencies", &spec_.rotary_frequencies},
                                      {"final_norm", &spec_.final_norm}}) {
       CheckOutside(key, *names);
     }

@@ -20,7 +20,7 @@ struct Linear::Impl {
   int64_t out = 0;
   bool has_bias = false;
   Activation activation = Activation::kNone;
-  bool add_residual = false;
+  Combine combine = Combine::kNone;
   RowBuckets buckets;
   std::vector<dnnl::matmul> primitives;  // one per bucket
   memory::desc packed;                   // the weights' layout, shared by all buckets
@@ -28,13 +28,17 @@ struct Linear::Impl {
   Buffer weights;
   Buffer bias;
 
-  // Position of the residual among the post-ops: behind the activation, if there is one.
-  int residual_post_op() const { return activation == Activation::kNone ? 0 : 1; }
+  // Position of the other tensor among the post-ops: behind the activation, if there is one.
+  int other_post_op() const { return activation == Activation::kNone ? 0 : 1; }
 
   dnnl::matmul::primitive_desc Describe(int64_t rows, const memory::desc& weights_desc) const {
     dnnl::post_ops post_ops;
     AppendActivation(activation, post_ops);
-    if (add_residual) post_ops.append_binary(dnnl::algorithm::binary_add, RowsDesc(rows, out));
+    if (combine != Combine::kNone) {
+      post_ops.append_binary(
+          combine == Combine::kAdd ? dnnl::algorithm::binary_add : dnnl::algorithm::binary_mul,
+          RowsDesc(rows, out));
+    }
     dnnl::primitive_attr attr;
     attr.set_scratchpad_mode(dnnl::scratchpad_mode::user);
     attr.set_post_ops(post_ops);
@@ -60,7 +64,7 @@ absl::StatusOr<Linear> Linear::Create(const LinearOptions& options, const RowBuc
   impl->out = out;
   impl->has_bias = !options.bias.empty();
   impl->activation = options.activation;
-  impl->add_residual = options.add_residual;
+  impl->combine = options.combine;
   impl->buckets = buckets;
 
   // The largest bucket chooses the layout of the weights; all others are held to it.
@@ -102,7 +106,7 @@ int64_t Linear::out() const { return impl_->out; }
 size_t Linear::weights_bytes() const { return impl_->weights.size() + impl_->bias.size(); }
 size_t Linear::scratchpad_bytes() const { return impl_->scratchpad_bytes; }
 
-absl::Status Linear::Run(const float* src, int64_t rows, const float* residual, float* dst,
+absl::Status Linear::Run(const float* src, int64_t rows, const float* other, float* dst,
                          std::span<std::byte> scratchpad) const {
   const Impl& impl = *impl_;
   return impl.buckets.ForEachChunk(rows, [&](int64_t first, int64_t bucket) {
@@ -115,9 +119,9 @@ absl::Status Linear::Run(const float* src, int64_t rows, const float* residual, 
           {DNNL_ARG_SCRATCHPAD, BorrowScratchpad(impl.scratchpad_bytes, scratchpad.data())}};
       if (impl.has_bias)
         args.emplace(DNNL_ARG_BIAS, Borrow(RowsDesc(1, impl.out), impl.bias.data()));
-      if (impl.add_residual) {
-        args.emplace(DNNL_ARG_ATTR_MULTIPLE_POST_OP(impl.residual_post_op()) | DNNL_ARG_SRC_1,
-                     Borrow(RowsDesc(chunk, impl.out), residual + first * impl.out));
+      if (impl.combine != Combine::kNone) {
+        args.emplace(DNNL_ARG_ATTR_MULTIPLE_POST_OP(impl.other_post_op()) | DNNL_ARG_SRC_1,
+                     Borrow(RowsDesc(chunk, impl.out), other + first * impl.out));
       }
       impl.primitives[static_cast<size_t>(bucket)].execute(ThreadStream(), args);
       ++ThreadOpCounts().executes;
@@ -127,19 +131,21 @@ absl::Status Linear::Run(const float* src, int64_t rows, const float* residual, 
 
 std::string Linear::Kind() const {
   return absl::StrCat("linear ", impl_->in, " ", impl_->out, " ", impl_->has_bias, " ",
-                      static_cast<int>(impl_->activation), " ", impl_->add_residual);
+                      static_cast<int>(impl_->activation), " ", static_cast<int>(impl_->combine));
 }
 
 absl::StatusOr<bool> Linear::RowsAgree() const {
   ASSIGN_OR_RETURN(Buffer scratchpad, Buffer::Allocate(scratchpad_bytes(), impl_->name));
   const int64_t rows = impl_->buckets.rows(impl_->buckets.count() - 1);
-  ASSIGN_OR_RETURN(const Buffer residual,
-                   Buffer::AllocateZeroed(
-                       impl_->add_residual ? static_cast<size_t>(rows * out()) * sizeof(float) : 0,
-                       impl_->name));
+  ASSIGN_OR_RETURN(
+      Buffer other,
+      Buffer::Allocate(
+          impl_->combine == Combine::kNone ? 0 : static_cast<size_t>(rows * out()) * sizeof(float),
+          impl_->name));
+  std::fill(other.floats().begin(), other.floats().end(), 1.0f);
   return RowsAgreeInEveryBucket(
       impl_->buckets, in(), out(), [&](const float* src, int64_t count, float* dst) {
-        return Run(src, count, residual.floats().data(), dst, scratchpad.bytes());
+        return Run(src, count, other.floats().data(), dst, scratchpad.bytes());
       });
 }
 

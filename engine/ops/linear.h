@@ -1,10 +1,11 @@
-// linear.h — dst = activation(src · Wᵀ + bias) (+ residual), the operation that takes nearly all
-// the time.
+// linear.h — dst = activation(src · Wᵀ + bias), to which a tensor is added or with which one is
+// multiplied: the operation that takes nearly all the time.
 //
 // Role:   called by the encoder's forward pass; knows nothing of layers or families.
 // Source: torch.nn.Linear (PyTorch 2.6): W is [out, in]. Activations: the eltwise post-ops of
 //         oneDNN 3.7; gelu is the erf form. The
-//         residual is a binary post-op, cheaper than `sum`, which would need a buffer of its own.
+//         other tensor comes in by a binary post-op, cheaper than `sum`, which would need a buffer
+//         of its own.
 #pragma once
 
 #include <cstdint>
@@ -19,6 +20,10 @@
 
 namespace encoderd::ops {
 
+// What is done with the other tensor of Run, element by element: nothing, there is none; added, as
+// residuals are; multiplied, as the two halves of a gated FFN are.
+enum class Combine { kNone, kAdd, kMultiply };
+
 struct LinearOptions {
   std::string name;  // of the weight, for messages
   int64_t in = 0;
@@ -26,10 +31,10 @@ struct LinearOptions {
   std::span<const float> weights;  // [out, in], read during Create only
   std::span<const float> bias;     // [out] or empty
   Activation activation = Activation::kNone;
-  bool add_residual = false;  // Run adds a [rows, out] tensor after the activation
+  Combine combine = Combine::kNone;  // behind the activation, with the [rows, out] tensor of Run
 };
 
-// Shapes:  src [rows, in], residual and dst [rows, out]; fp32, row-major, dense. The last chunk is
+// Shapes:  src [rows, in], other and dst [rows, out]; fp32, row-major, dense. The last chunk is
 //          rounded up, so what lies behind the last row is read and written too: each has `rows`
 //          rounded up to RowBuckets::kFixedRows rows, which is at most kPaddingRows more.
 // Threads: immutable after Create; Run may be called from several threads at once with different
@@ -48,9 +53,9 @@ class Linear {
   size_t weights_bytes() const;     // packed weights and bias
   size_t scratchpad_bytes() const;  // what Run's scratchpad must hold
 
-  // residual is read only if add_residual was set; it may be src but not dst. Errors: kInternal;
-  // dst is then unspecified.
-  absl::Status Run(const float* src, int64_t rows, const float* residual, float* dst,
+  // other is read only where the result is combined with it; it may be src but not dst. Errors:
+  // kInternal; dst is then unspecified.
+  absl::Status Run(const float* src, int64_t rows, const float* other, float* dst,
                    std::span<std::byte> scratchpad) const;
 
   // What the kernels depend on, apart from the weights: equal kinds run the same code.

@@ -147,8 +147,9 @@ TEST(BatchLayoutTest, OwnMasksOutliveTheCallers) {
   const auto layout = BatchLayout::Create();
   ASSERT_TRUE(layout.ok());
   std::vector<uint8_t> keys = {1, 0, 1}, pairs(9, 1);
-  std::vector<int32_t> segments = {4, 4, 5};
+  std::vector<int32_t> segments = {4, 4, 5}, positions = {7, 0, 2};
   Items items({3, 3});
+  items.request().sequences[1].position_ids = positions;
   items.request().sequences[0].mask = {.keys = keys, .segment_ids = segments};
   items.request().sequences[1].mask = {.pairs = pairs, .causal = true};
   (*layout)->Place(items.pointers(), 256);
@@ -157,11 +158,13 @@ TEST(BatchLayoutTest, OwnMasksOutliveTheCallers) {
   std::ranges::fill(keys, 9);
   std::ranges::fill(pairs, 9);
   std::ranges::fill(segments, 9);
+  std::ranges::fill(positions, 9);
   const auto sequences = (*layout)->sequences();
   EXPECT_THAT(sequences[0].mask.keys, ::testing::ElementsAre(1, 0, 1));
   EXPECT_THAT(sequences[0].mask.segment_ids, ::testing::ElementsAre(4, 4, 5));
   EXPECT_THAT(sequences[1].mask.pairs, ::testing::Each(1));
   EXPECT_TRUE(sequences[1].mask.causal);
+  EXPECT_THAT(sequences[1].position_ids, ::testing::ElementsAre(7, 0, 2));
   EXPECT_TRUE(sequences[1].mask.keys.empty());
   // Every batch has its own masks.
   (*layout)->Place(items.pointers(), 256);

@@ -1,6 +1,7 @@
-// Goal:   each token is given the row of the position table that its family's reference gives it.
-// Method: a model whose table carries the row's number in channel 0 and whose other tables are
-//         zero, without the embedding norm: hidden state 0 says which row was used.
+// Goal:   each token is given the row of the position table that its family's reference gives it,
+//         and, where mask tokens are dropped, the scale.
+// Method: models whose tables carry what was used in channel 0 and are zero elsewhere, without the
+//         embedding norm: hidden state 0 says what was used.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -19,6 +20,7 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::ElementsAreArray;
+using ::testing::FloatEq;
 using ::testing::HasSubstr;
 
 using Ids = std::vector<int32_t>;
@@ -154,6 +156,79 @@ TEST(PositionRowsTest, OfBertAreColumns) {
   const std::vector<uint8_t> keys = {0, 0, 1, 1, 1};
   EXPECT_THAT(bert.RowsOf({{.input_ids = left, .mask = {.keys = keys}}}),
               ElementsAre(0, 1, 2, 3, 4));
+}
+
+// A model whose words are 1, and whose word 4 is dropped.
+class DroppingModel {
+ public:
+  DroppingModel() {
+    EncoderSpec spec = SpecFromConfig(TinyTokenEncoder()).value();
+    spec.token_dropout = true;
+    spec.mask_token_id = 4;
+    std::vector<TestTensor> tensors;
+    for (const ExpectedTensor& tensor : ExpectedTensors(spec)) {
+      int64_t elements = 1;
+      for (const int64_t axis : tensor.shape) elements *= axis;
+      tensors.push_back(FloatTensor(tensor.name, tensor.shape,
+                                    std::vector<float>(static_cast<size_t>(elements), 1.0f)));
+    }
+    folder_.Write("config.json", SpecToJson(spec).dump());
+    folder_.Write("model.safetensors", Safetensors(tensors));
+    engine_ = LoadEngine(folder_.path());
+    worker_ = NewWorker(*engine_);
+  }
+
+  // What each token's word was multiplied with.
+  std::vector<float> ScalesOf(const Sequence& sequence) const {
+    OutputSpec outputs;
+    outputs.hidden_states = {0};
+    const Answer answer = Ask(*engine_, *worker_, {.sequences = {sequence}, .outputs = outputs});
+    const std::span<const float> values = Floats(answer.hidden_states[0]);
+    std::vector<float> scales;
+    const auto width = static_cast<size_t>(engine_->spec().hidden_size);
+    for (size_t at = 0; at < values.size(); at += width) scales.push_back(values[at]);
+    return scales;
+  }
+  int64_t width() const { return engine_->spec().hidden_size; }
+
+ private:
+  TempFolder folder_;
+  std::unique_ptr<Engine> engine_;
+  std::unique_ptr<Worker> worker_;
+};
+
+TEST(TokenDropoutTest, ScalesTokensByTheShareOfMaskTokens) {
+  const DroppingModel model;
+  const Ids none = {1, 2, 3}, one = {1, 4, 3, 2};
+  EXPECT_THAT(model.ScalesOf({.input_ids = none}), ElementsAre(0.88f, 0.88f, 0.88f));
+  const auto scale = FloatEq(0.88f / 0.75f);
+  EXPECT_THAT(model.ScalesOf({.input_ids = one}), ElementsAre(scale, 0, scale, scale));
+}
+
+TEST(TokenDropoutTest, LeavesHiddenTokensOutOfTheShareAndScalesThemLikeOthers) {
+  const DroppingModel model;
+  const Ids ids = {1, 4, 0, 4, 0, 0};
+  const std::vector<uint8_t> keys = {1, 1, 0, 0, 0, 0};
+  const auto scale = FloatEq(0.88f / 0.5f);
+  EXPECT_THAT(model.ScalesOf({.input_ids = ids, .mask = {.keys = keys}}),
+              ElementsAre(scale, 0, scale, 0, scale, scale));
+}
+
+TEST(TokenDropoutTest, OfMaskTokensAloneIsFinite) {
+  const DroppingModel model;
+  const Ids ids = {4, 4, 1};
+  const std::vector<uint8_t> keys = {1, 1, 0};
+  EXPECT_THAT(model.ScalesOf({.input_ids = ids, .mask = {.keys = keys}}), ElementsAre(0, 0, 0.88f));
+}
+
+TEST(TokenDropoutTest, LeavesVectorsAlone) {
+  const DroppingModel model;
+  const std::vector<float> ones(static_cast<size_t>(2 * model.width()), 1.0f);
+  const std::vector<int64_t> shape = {2, model.width()};
+  EXPECT_THAT(
+      model.ScalesOf(
+          {.inputs_embeds = InputTensor{.shape = shape, .data = std::as_bytes(std::span(ones))}}),
+      ElementsAre(1, 1));
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 #include "tests/engine/reference_encoder.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 
@@ -85,6 +86,7 @@ class Runner {
         x.insert(x.end(), words.begin() + id * spec_.input_size(),
                  words.begin() + (id + 1) * spec_.input_size());
       }
+      if (spec_.token_dropout) DropMaskTokens(x);
     }
     x = Steps(x, spec_.input_steps, spec_.input_size());
     const int64_t width = spec_.table_width();
@@ -111,6 +113,21 @@ class Runner {
     return Steps(x, spec_.embedding_steps, width);
   }
 
+  // 0 for mask tokens, the others scaled by how many of those that can be seen are mask tokens.
+  void DropMaskTokens(Floats& x) const {
+    double seen = 0, masks = 0;
+    for (size_t i = 0; i < sequence_.input_ids.size(); ++i) {
+      if (!sequence_.mask.keys.empty() && sequence_.mask.keys[i] == 0) continue;
+      seen += 1;
+      masks += sequence_.input_ids[i] == spec_.mask_token_id ? 1 : 0;
+    }
+    const double scale = seen == masks ? 0.88 : 0.88 / (1 - masks / seen);
+    for (size_t i = 0; i < x.size(); ++i) {
+      const int32_t id = sequence_.input_ids[i / static_cast<size_t>(spec_.input_size())];
+      x[i] = id == spec_.mask_token_id ? 0.0f : static_cast<float>(x[i] * scale);
+    }
+  }
+
   // The row of the position table that each token is given.
   std::vector<int64_t> PositionRows() const {
     if (!sequence_.position_ids.empty()) {
@@ -126,7 +143,30 @@ class Runner {
     return rows;
   }
 
-  // [S, 3 · hidden]: all of q, all of k, all of v, whatever the checkpoint's layout.
+  // [S, 3 · hidden]: all of q, all of k, all of v, turned by their positions.
+  Floats TurnedQkv(const Floats& x, int64_t layer) const {
+    Floats qkv = Qkv(x, layer);
+    if (spec_.rotary_width == 0) return qkv;
+    const int64_t h = spec_.hidden_size;
+    const Floats frequencies = Tensor(spec_.rotary_frequencies.weight, 0);
+    const ops::RotaryOptions options = {
+        .heads = spec_.num_heads,
+        .strides = {.head_stride = spec_.head_dim(), .q_offset = 0, .k_offset = h},
+        .width = spec_.rotary_width,
+        .base = spec_.rotary_base,
+        .frequencies = frequencies};
+    for (int64_t token = 0; token < tokens_; ++token) {
+      const std::span<float> row =
+          std::span(qkv).subspan(static_cast<size_t>(token * 3 * h), static_cast<size_t>(3 * h));
+      const int64_t position = sequence_.position_ids.empty()
+                                   ? token
+                                   : sequence_.position_ids[static_cast<size_t>(token)];
+      std::ranges::copy(Rounded(Rotate(options, position, row)), row.begin());
+    }
+    return qkv;
+  }
+
+  // The same before they are turned, whatever the checkpoint's layout.
   Floats Qkv(const Floats& x, int64_t layer) const {
     const int64_t h = spec_.hidden_size, d = spec_.head_dim(), in = spec_.hidden_width(layer);
     const bool shared = spec_.qkv == QkvLayout::kSharedByHeads;
@@ -162,6 +202,28 @@ class Runner {
                            spec_.bias_max_distance);
   }
 
+  // What the second product of the FFN is given.
+  Floats FfnInner(const Floats& x, int64_t layer) const {
+    const int64_t h = spec_.hidden_size, ffn = spec_.ffn_size;
+    if (spec_.gate == Gate::kNone) return Dense(x, spec_.ffn_in, layer, h, ffn, spec_.activation);
+    Floats both = Dense(x, spec_.ffn_in, layer, h, spec_.ffn_in_size());
+    const bool separate = spec_.gate == Gate::kSeparate;
+    const Floats gate = separate ? Dense(x, spec_.ffn_gate, layer, h, ffn) : Floats();
+    Floats inner;
+    for (int64_t token = 0; token < tokens_; ++token) {
+      for (int64_t i = 0; i < ffn; ++i) {
+        const auto first = static_cast<size_t>(token * spec_.ffn_in_size() + i);
+        const auto second = first + static_cast<size_t>(ffn);
+        const double gated =
+            separate ? gate[first] : both[spec_.gate == Gate::kFirst ? first : second];
+        const double other =
+            separate ? both[first] : both[spec_.gate == Gate::kFirst ? second : first];
+        inner.push_back(static_cast<float>(Activate(spec_.activation, gated) * other));
+      }
+    }
+    return inner;
+  }
+
   Floats Block(const Floats& x, int64_t layer, EncoderResult& result) const {
     const int64_t h = spec_.hidden_size, d = spec_.head_dim();
     const bool pre = spec_.norm == NormPlacement::kPre, post = spec_.norm == NormPlacement::kPost;
@@ -174,16 +236,16 @@ class Runner {
                                                        .v_offset = 2 * h},
                                            .scale = static_cast<float>(spec_.score_scale),
                                            .position_bias = PositionBias()};
+    const bool norm1 = layer > 0 || spec_.first_norm1;
     AttentionResult attention =
-        Attention(options, Qkv(pre ? Norm(x, spec_.norm1, layer) : x, layer), tokens_,
-                  sequence_.mask, spec_.window_of(layer));
+        Attention(options, TurnedQkv(pre && norm1 ? Norm(x, spec_.norm1, layer) : x, layer),
+                  tokens_, sequence_.mask, spec_.window_of(layer));
     result.maps.push_back(std::move(attention.map));
     Floats a = Dense(Rounded(attention.context), spec_.attention_output, layer, h, h,
                      Activation::kNone, spec_.residual ? x : Floats());
     if (post) a = Norm(a, spec_.norm1, layer);
     if (spec_.ffn_size == 0) return a;
-    const Floats inner = Dense(pre ? Norm(a, spec_.norm2, layer) : a, spec_.ffn_in, layer, h,
-                               spec_.ffn_size, spec_.activation);
+    const Floats inner = FfnInner(pre ? Norm(a, spec_.norm2, layer) : a, layer);
     const Floats out = Dense(inner, spec_.ffn_out, layer, spec_.ffn_size, h, Activation::kNone, a);
     return post ? Norm(out, spec_.norm2, layer) : out;
   }

@@ -102,7 +102,16 @@ class SpecMaker {
       spec.embedding_steps = {Linear("out.0", 12), Norm("out.1", 12),
                               Linear("out.2", spec.hidden_size)};
     }
-    if (spec.positions != PositionKind::kNone) spec.max_positions = 300;
+    if (spec.head_dim() > 1 && Chance(2)) {
+      spec.rotary_width = 2 * Pick({1, spec.head_dim() / 2});
+      spec.rotary_base = 1000;
+      if (Chance(3)) spec.rotary_frequencies = {"frequencies", ""};
+    }
+    if (spec.has_positions()) spec.max_positions = 300;
+    if (spec.input == InputKind::kTokenIds && Chance(3)) {
+      spec.token_dropout = true;
+      spec.mask_token_id = 7;
+    }
     if (spec.positions != PositionKind::kNone && spec.vocab_size > 0 && Chance(2)) {
       spec.position_padding_id = Pick({0, 1, 4});
     }
@@ -137,8 +146,14 @@ class SpecMaker {
       spec.global_every = Pick({2, 3});
     }
     spec.attention_output = Names("b.{layer}.o");
-    if (spec.norm != NormPlacement::kNone) spec.norm1 = Names("b.{layer}.norm1");
+    spec.first_norm1 = spec.norm != NormPlacement::kPre || spec.layer_groups > 0 || Chance(2);
+    if (spec.norm != NormPlacement::kNone && (spec.first_norm1 || spec.num_layers > 1))
+      spec.norm1 = Names("b.{layer}.norm1");
     if (spec.ffn_size > 0) {
+      // A gate squares what it is given: without norms, rounding errors grow with it.
+      if (spec.norm != NormPlacement::kNone || spec.num_layers == 1)
+        spec.gate = PickOf({Gate::kNone, Gate::kFirst, Gate::kSecond, Gate::kSeparate});
+      if (spec.gate == Gate::kSeparate) spec.ffn_gate = Names("b.{layer}.gate");
       spec.ffn_in = Names("b.{layer}.in");
       spec.ffn_out = Names("b.{layer}.out");
       if (spec.norm != NormPlacement::kNone) spec.norm2 = Names("b.{layer}.norm2");
@@ -222,7 +237,7 @@ TEST_P(SpecTest, RunsAsItSays) {
     positions[i] = static_cast<int32_t>(maker.rng()() % 300);
   }
   if (spec.type_vocab_size > 0) request.sequences[1].token_type_ids = types;
-  if (spec.positions != PositionKind::kNone) request.sequences[1].position_ids = positions;
+  if (spec.has_positions()) request.sequences[1].position_ids = positions;
   request.outputs.last_hidden_state = true;
   request.outputs.all_hidden_states = true;
   request.outputs.attentions = AttentionSpec();

@@ -46,6 +46,14 @@ EncoderSpec FullSpec() {
   spec.max_positions = 4;
   spec.position_padding_id = 12;
   spec.word_width = 13;
+  spec.token_dropout = true;
+  spec.mask_token_id = 15;
+  spec.gate = Gate::kSeparate;
+  spec.first_norm1 = false;
+  spec.rotary_width = 16;
+  spec.rotary_base = 17;
+  spec.ffn_gate = {"gg", "hh"};
+  spec.rotary_frequencies = {"ii", ""};
   spec.embedding_steps = {{.names = {"ee", "ff"}, .out = 14, .activation = Activation::kRelu}};
   spec.input_steps = {{.kind = Step::Kind::kNorm,
                        .names = {"a.weight", "a.bias"},

@@ -137,6 +137,37 @@ TEST(ValidateSpecTest, RefusesBlocksThatCannotBeChained) {
   ExpectFault(TinyBert(), "key.bias is \"b\" without a weight", [](Spec& s) { s.key = {"", "b"}; });
 }
 
+TEST(ValidateSpecTest, RefusesRotationsThatDoNotFitAHead) {
+  for (const int64_t width : {int64_t{-2}, int64_t{1}, int64_t{4}}) {
+    ExpectFault(
+        TinyBert(),
+        "rotary_width is " + std::to_string(width) + "; expected an even number from 0 to 2",
+        [width](Spec& s) { s.rotary_width = width; });
+  }
+  ExpectFault(TinyBert(), "rotary_base is 0", [](Spec& s) { s.rotary_base = 0; });
+  ExpectFault(TinyTokenEncoder(), "max_positions is 0", [](Spec& s) { s.rotary_width = 2; });
+  ExpectFault(TinyBert(), "rotary_frequencies.weight is \"f\"",
+              [](Spec& s) { s.rotary_frequencies = {"f", ""}; });
+}
+
+TEST(ValidateSpecTest, RefusesGatesAndDropoutWithoutWhatTheyActOn) {
+  ExpectFault(TinyAttention(), "gate is not \"none\"; expected ffn_size above 0",
+              [](Spec& s) { s.gate = Gate::kFirst; });
+  ExpectFault(TinyBert(), "ffn_gate.weight is missing", [](Spec& s) { s.gate = Gate::kSeparate; });
+  ExpectFault(TinyBert(), "ffn_gate.weight is \"{layer}\"",
+              [](Spec& s) { s.ffn_gate.weight = "{layer}"; });
+  ExpectFault(TinyBert(), "first_norm1 is false; expected norm \"pre\"",
+              [](Spec& s) { s.first_norm1 = false; });
+  ExpectFault(TinyAttention(), "token_dropout is true; expected input \"token_ids\"",
+              [](Spec& s) { s.token_dropout = true; });
+  ExpectFault(TinyBert(), "mask_token_id is 11; expected 0 to 10", [](Spec& s) {
+    s.token_dropout = true;
+    s.mask_token_id = 11;
+  });
+  ExpectFault(TinyBert(), "mask_token_id is 1; expected 0 to 0",
+              [](Spec& s) { s.mask_token_id = 1; });
+}
+
 TEST(ValidateSpecTest, RefusesNamesThatDoNotTellBlocksApart) {
   ExpectFault(TinyBert(), "query names \"q\" in all 2 layers",
               [](Spec& s) { s.query.weight = "q"; });

@@ -48,7 +48,8 @@ struct Case {
   std::string name;
   int64_t in, out;
   Activation activation;
-  bool bias, residual;
+  bool bias;
+  Combine combine;
   RowBuckets::Mode mode;
 };
 
@@ -58,7 +59,7 @@ class LinearTest : public ::testing::TestWithParam<Case> {
 };
 
 TEST_P(LinearTest, EqualsReferenceForEveryRowCount) {
-  const auto& [name, in, out, activation, with_bias, with_residual, mode] = GetParam();
+  const auto& [name, in, out, activation, with_bias, combine, mode] = GetParam();
   std::mt19937 rng(1);
   const std::vector<float> weights = Random(in * out, rng);
   const std::vector<float> bias = with_bias ? Random(out, rng) : std::vector<float>();
@@ -68,7 +69,7 @@ TEST_P(LinearTest, EqualsReferenceForEveryRowCount) {
                                 .weights = weights,
                                 .bias = bias,
                                 .activation = activation,
-                                .add_residual = with_residual},
+                                .combine = combine},
                                RowBuckets(mode));
   ASSERT_TRUE(linear.ok()) << linear.status();
   auto scratchpad = Buffer::Allocate(linear->scratchpad_bytes(), "scratchpad");
@@ -76,24 +77,26 @@ TEST_P(LinearTest, EqualsReferenceForEveryRowCount) {
 
   for (int64_t rows : {1, 2, 7, 8, 9, 63, 64, 65, 255, 256, 257, 513}) {
     const std::vector<float> src = Random(rows * in, rng);
-    const std::vector<float> residual =
-        with_residual ? Random(rows * out, rng) : std::vector<float>();
+    const std::vector<float> other =
+        combine == Combine::kNone ? std::vector<float>() : Random(rows * out, rng);
     std::vector<float> dst(static_cast<size_t>((rows + RowBuckets::kPaddingRows) * out));
-    ASSERT_THAT(linear->Run(Padded(src, in).data(), rows, Padded(residual, out).data(), dst.data(),
+    ASSERT_THAT(linear->Run(Padded(src, in).data(), rows, Padded(other, out).data(), dst.data(),
                             scratchpad->bytes()),
                 StatusIs(absl::StatusCode::kOk));
+    const bool added = combine == Combine::kAdd, multiplied = combine == Combine::kMultiply;
     std::vector<double> magnitudes;
-    const std::vector<double> expected =
-        reference::Linear(src, weights, bias, residual, activation, in, out, &magnitudes);
+    const std::vector<double> expected = reference::Linear(
+        src, weights, bias, added ? other : std::vector<float>(), activation, in, out, &magnitudes);
     for (size_t i = 0; i < expected.size(); ++i) {
-      ASSERT_NEAR(dst[i], expected[i], Tolerance(in, magnitudes[i], activation))
-          << rows << " rows, element " << i;
+      const double factor = multiplied ? other[i] : 1;
+      const double tolerance = Tolerance(in, magnitudes[i], activation) * std::abs(factor);
+      ASSERT_NEAR(dst[i], expected[i] * factor, tolerance) << rows << " rows, element " << i;
     }
   }
 }
 
 TEST_P(LinearTest, RowHasTheSameBitsInEveryBucket) {
-  const auto& [name, in, out, activation, with_bias, with_residual, mode] = GetParam();
+  const auto& [name, in, out, activation, with_bias, combine, mode] = GetParam();
   std::mt19937 rng(2);
   const std::vector<float> weights = Random(in * out, rng);
   auto linear = Linear::Create({.name = "w",
@@ -101,7 +104,7 @@ TEST_P(LinearTest, RowHasTheSameBitsInEveryBucket) {
                                 .out = out,
                                 .weights = weights,
                                 .activation = activation,
-                                .add_residual = with_residual},
+                                .combine = combine},
                                RowBuckets(mode));
   ASSERT_TRUE(linear.ok()) << linear.status();
   // On AVX2 rows may differ between buckets of different size; that is what the fixed blocks are
@@ -113,14 +116,20 @@ TEST_P(LinearTest, RowHasTheSameBitsInEveryBucket) {
 INSTANTIATE_TEST_SUITE_P(
     Shapes, LinearTest,
     ::testing::Values(
-        Case{"Smallest", 1, 1, Activation::kNone, true, false, RowBuckets::Mode::kSteps},
-        Case{"OddWithResidual", 63, 65, Activation::kRelu, true, true, RowBuckets::Mode::kSteps},
-        Case{"OddGelu", 65, 63, Activation::kGelu, false, false, RowBuckets::Mode::kSteps},
-        Case{"GeluTanh", 48, 96, Activation::kGeluTanh, true, true, RowBuckets::Mode::kSteps},
-        Case{"Silu", 40, 72, Activation::kSilu, true, false, RowBuckets::Mode::kSteps},
-        Case{"Tanh", 32, 10, Activation::kTanh, false, true, RowBuckets::Mode::kSteps},
-        Case{"Wide", 384, 40, Activation::kNone, false, false, RowBuckets::Mode::kSteps},
-        Case{"FixedBlocks", 96, 48, Activation::kGelu, true, true, RowBuckets::Mode::kFixed}),
+        Case{"Smallest", 1, 1, Activation::kNone, true, Combine::kNone, RowBuckets::Mode::kSteps},
+        Case{"OddWithResidual", 63, 65, Activation::kRelu, true, Combine::kAdd,
+             RowBuckets::Mode::kSteps},
+        Case{"OddGelu", 65, 63, Activation::kGelu, false, Combine::kNone, RowBuckets::Mode::kSteps},
+        Case{"GeluTanh", 48, 96, Activation::kGeluTanh, true, Combine::kAdd,
+             RowBuckets::Mode::kSteps},
+        Case{"Silu", 40, 72, Activation::kSilu, true, Combine::kNone, RowBuckets::Mode::kSteps},
+        Case{"Tanh", 32, 10, Activation::kTanh, false, Combine::kMultiply,
+             RowBuckets::Mode::kSteps},
+        Case{"Wide", 384, 40, Activation::kNone, false, Combine::kNone, RowBuckets::Mode::kSteps},
+        Case{"Gated", 40, 56, Activation::kNone, false, Combine::kMultiply,
+             RowBuckets::Mode::kSteps},
+        Case{"FixedBlocks", 96, 48, Activation::kGelu, true, Combine::kAdd,
+             RowBuckets::Mode::kFixed}),
     [](const auto& instance) { return instance.param.name; });
 
 TEST(LinearCreateTest, RefusesSizesThatDoNotFit) {

@@ -68,6 +68,29 @@ std::vector<double> LayerNorm(std::span<const float> src, std::span<const float>
   return dst;
 }
 
+std::vector<double> Rotate(const ops::RotaryOptions& options, int64_t position,
+                           std::span<const float> qkv) {
+  std::vector<double> dst(qkv.begin(), qkv.end());
+  const int64_t pairs = options.width / 2;
+  for (int64_t head = 0; head < options.heads; ++head) {
+    for (const int64_t offset : {options.strides.q_offset, options.strides.k_offset}) {
+      for (int64_t i = 0; i < pairs; ++i) {
+        const auto low = static_cast<size_t>(head * options.strides.head_stride + offset + i);
+        const size_t high = low + static_cast<size_t>(pairs);
+        const float frequency =
+            options.frequencies.empty()
+                ? static_cast<float>(std::pow(options.base, -2.0 * static_cast<double>(i) /
+                                                                static_cast<double>(options.width)))
+                : options.frequencies[static_cast<size_t>(i)];
+        const double angle = static_cast<float>(position) * frequency;
+        dst[low] = qkv[low] * std::cos(angle) - qkv[high] * std::sin(angle);
+        dst[high] = qkv[high] * std::cos(angle) + qkv[low] * std::sin(angle);
+      }
+    }
+  }
+  return dst;
+}
+
 namespace {
 
 bool Visible(const Mask& mask, int64_t window, int64_t tokens, int64_t head, int64_t row,

@@ -12,6 +12,7 @@
 #include "engine/ops/activation.h"
 #include "engine/ops/attention.h"
 #include "engine/ops/mask.h"
+#include "engine/ops/rotary.h"
 
 namespace encoderd::reference {
 
@@ -27,6 +28,10 @@ std::vector<double> Linear(std::span<const float> src, std::span<const float> we
 
 std::vector<double> LayerNorm(std::span<const float> src, std::span<const float> weight,
                               std::span<const float> bias, double eps);
+
+// One row of q, k and v, turned. Angles are rounded to single precision, as the operation says.
+std::vector<double> Rotate(const ops::RotaryOptions& options, int64_t position,
+                           std::span<const float> qkv);
 
 struct AttentionResult {
   std::vector<double> context;  // [S, heads · head_dim]
