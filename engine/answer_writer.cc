@@ -72,23 +72,28 @@ void AnswerWriter::Fail(BatchItem& item, std::string_view output) {
 
 void AnswerWriter::WriteHiddenState(BatchItem& item, const HiddenRows& hidden, int64_t layer) {
   const Plan& plan = *item.plan;
-  const auto found = std::ranges::find(plan.hidden_layers, layer);
-  if (found != plan.hidden_layers.end()) {
-    AnswerTensor& tensor =
-        item.answer->hidden_states[static_cast<size_t>(found - plan.hidden_layers.begin())];
-    if (!WriteRows(hidden, FirstRow(item), plan.dtype, tensor)) {
-      Fail(item, absl::StrCat("hidden state ", layer));
-    }
-  }
+  if (!spec_->is_behind_final_norm(layer)) WriteRowsOfLayer(item, hidden, layer);
   for (size_t i = 0; i < plan.pooled.size(); ++i) {
     if (plan.pooled[i].layer == layer) WritePooledVectors(item, hidden, i);
   }
   if (plan.keeps_hidden && plan.layers_run == layer) KeepHidden(item, hidden);
 }
 
+void AnswerWriter::WriteRowsOfLayer(BatchItem& item, const HiddenRows& hidden, int64_t layer) {
+  const Plan& plan = *item.plan;
+  const auto found = std::ranges::find(plan.hidden_layers, layer);
+  if (found == plan.hidden_layers.end()) return;
+  AnswerTensor& tensor =
+      item.answer->hidden_states[static_cast<size_t>(found - plan.hidden_layers.begin())];
+  if (!WriteRows(hidden, FirstRow(item), plan.dtype, tensor)) {
+    Fail(item, absl::StrCat("hidden state ", layer));
+  }
+}
+
 absl::Status AnswerWriter::WriteFinal(BatchItem& item, const HiddenRows& hidden,
                                       StepRunner& steps) {
   const Plan& plan = *item.plan;
+  if (spec_->final_norm_in_hidden_states) WriteRowsOfLayer(item, hidden, spec_->num_layers);
   if (plan.last_hidden_state &&
       !WriteRows(hidden, FirstRow(item), plan.dtype, item.answer->last_hidden_state)) {
     Fail(item, "last_hidden_state");

@@ -40,6 +40,7 @@ class AnswerWriter {
   AnswerWriter(const EncoderSpec& spec, const EncoderWeights& weights)
       : spec_(&spec), weights_(&weights) {}
 
+  void WriteRowsOfLayer(BatchItem& item, const HiddenRows& hidden, int64_t layer);
   void WritePooledVectors(BatchItem& item, const HiddenRows& hidden, size_t output);
   absl::Status WriteThroughSteps(BatchItem& item, const HiddenRows& hidden, size_t output,
                                  StepRunner& steps);

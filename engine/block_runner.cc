@@ -191,8 +191,9 @@ absl::Status BlockRunner::Project(const BlockPhase& phase, const Tile& tile, int
   // Matrices shared by the heads see each head of a token as a row of its own.
   const int64_t rows_per_token = spec_.hidden_width(layer) / block.qkv.in();
   RETURN_IF_ERROR(block.qkv.Run(x, rows * rows_per_token, /*other=*/nullptr, dst, scratchpad));
-  if (weights_.rotary.has_value()) {
-    Turn(*weights_.rotary, *phase.layout, tile, rows, /*stride=*/3 * spec_.hidden_size, dst);
+  const auto& rotary = spec_.window_of(layer) > 0 ? weights_.rotary_local : weights_.rotary;
+  if (rotary.has_value()) {
+    Turn(*rotary, *phase.layout, tile, rows, /*stride=*/3 * spec_.hidden_size, dst);
   }
   if (tile.piece) weights_.attention.Pack(dst, rows, qkv);
   return absl::OkStatus();

@@ -118,6 +118,7 @@ class OutputCheck {
     const bool projected =
         !asked.kind.has_value() && !layer.has_value() && !spec_.projection.empty();
     if (projected) width = WidthAfter(spec_.projection, width);
+    if (layer.has_value() && spec_.is_behind_final_norm(*layer)) layer.reset();
 
     if (asked.dimensions > width) {
       faults_.Add(
@@ -171,9 +172,12 @@ class OutputCheck {
     }
     plan_.last_map_only = maps_needed > outputs_needed;
     plan_.layers_run = plan_.last_map_only ? maps_needed - 1 : outputs_needed;
-    plan_.final_norm_needed = plan_.last_hidden_state || plan_.logits ||
-                              std::any_of(plan_.pooled.begin(), plan_.pooled.end(),
-                                          [](const PooledOutput& pooled) { return !pooled.layer; });
+    plan_.final_norm_needed =
+        plan_.last_hidden_state || plan_.logits ||
+        std::ranges::any_of(plan_.pooled,
+                            [](const PooledOutput& pooled) { return !pooled.layer; }) ||
+        std::ranges::any_of(plan_.hidden_layers,
+                            [&](int32_t layer) { return spec_.is_behind_final_norm(layer); });
   }
 
   // ---- Indices ----------------------------------------------------------------------------------

@@ -297,6 +297,9 @@ class Loader {
     ASSIGN_OR_RETURN(weights.attention, BuildAttention());
     if (spec_.rotary_width > 0) {
       ASSIGN_OR_RETURN(weights.rotary, BuildRotary(spec_.rotary_base));
+      if (spec_.local_window > 0) {
+        ASSIGN_OR_RETURN(weights.rotary_local, BuildRotary(spec_.rotary_base_local));
+      }
     }
     if (!spec_.final_norm.weight.empty()) {
       ASSIGN_OR_RETURN(weights.final_norm, ReadNorm(spec_.final_norm, spec_.hidden_size));
@@ -368,7 +371,9 @@ void EncoderWeights::ForEachOperation(
 
 size_t EncoderWeights::bytes() const {
   size_t total = words.size() + positions.size() + types.size();
-  if (rotary.has_value()) total += rotary->bytes();
+  for (const auto* table : {&rotary, &rotary_local}) {
+    if (table->has_value()) total += (*table)->bytes();
+  }
   ForEachOperation([&](const ops::Linear& op) { total += op.weights_bytes(); },
                    [&](const ops::LayerNorm& op) { total += op.weights_bytes(); });
   return total;

@@ -46,9 +46,9 @@ struct EncoderWeights {
   std::vector<StepWeights> input_steps;
   std::optional<ops::LayerNorm> embedding_norm;
   std::vector<StepWeights> embedding_steps;
-  std::vector<BlockWeights> blocks;  // by EncoderSpec::group_of(layer)
-  ops::Attention attention;          // the same kernels serve every block
-  std::optional<ops::Rotary> rotary;
+  std::vector<BlockWeights> blocks;                 // by EncoderSpec::group_of(layer)
+  ops::Attention attention;                         // the same kernels serve every block
+  std::optional<ops::Rotary> rotary, rotary_local;  // of global blocks, and of local ones
   std::optional<ops::LayerNorm> final_norm;
   std::vector<StepWeights> logits;
   std::vector<StepWeights> classifier;

@@ -34,6 +34,8 @@ EncoderSpec ReadBertKeys(ConfigReader& config, const BertDefaults& defaults) {
       config.Choice("hidden_act", kTransformersActivations, std::optional(defaults.activation));
   config.Only("position_embedding_type", "absolute");
   RefuseTransformersSwitches(config);
+  RefuseRotationKeys(config);
+  RefuseOwnCode(config);
   config.Ignore(kTransformersHarmlessKeys);
   return spec;
 }

@@ -155,7 +155,7 @@ absl::StatusOr<Checkpoint> Checkpoint::Resolve(WeightFiles files, EncoderSpec* s
   }
   if (search.absent.contains(Part::kFinalNorm)) {
     spec->final_norm = {};
-    spec->final_norm_optional = false;
+    spec->final_norm_optional = spec->final_norm_in_hidden_states = false;
   }
   if (search.absent.contains(Part::kRotaryFrequencies)) spec->rotary_frequencies = {};
   if (spec->default_pooling == Pooling::kPooler && spec->pooler.empty()) {

@@ -54,6 +54,8 @@ EncoderSpec DistilBertSpec(ConfigReader& config) {
       config.Choice("activation", kTransformersActivations, std::optional(Activation::kGelu));
   NameTensors(spec);
   RefuseTransformersSwitches(config);
+  RefuseRotationKeys(config);
+  RefuseOwnCode(config);
   config.Ignore(kTransformersHarmlessKeys);
   config.Ignore(kHarmlessKeys);
   ReadHead(config, spec);

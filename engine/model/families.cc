@@ -29,7 +29,12 @@ constexpr std::pair<std::string_view, ReadFamily*> kFamilies[] = {
     {"distilbert", DistilBertSpec},
     {"mpnet", MpnetSpec},
     {"electra", ElectraSpec},
+    {"modernbert", ModernBertSpec},
+    {"esm", EsmSpec},
+    {"nomic_bert", NomicBertSpec},
     {"albert", AlbertSpec},
+    {"new", GteSpec},
+    {"gte", GteSpec},
     {"custom", CustomSpec},
 };
 

@@ -35,7 +35,11 @@ EncoderSpec RobertaSpec(ConfigReader& config);
 EncoderSpec DistilBertSpec(ConfigReader& config);
 EncoderSpec MpnetSpec(ConfigReader& config);
 EncoderSpec ElectraSpec(ConfigReader& config);
+EncoderSpec ModernBertSpec(ConfigReader& config);
+EncoderSpec EsmSpec(ConfigReader& config);
+EncoderSpec NomicBertSpec(ConfigReader& config);
 EncoderSpec AlbertSpec(ConfigReader& config);
+EncoderSpec GteSpec(ConfigReader& config);
 EncoderSpec CustomSpec(ConfigReader& config);  // in spec_json.cc
 
 }  // namespace encoderd

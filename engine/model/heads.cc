@@ -58,7 +58,7 @@ constexpr Head kBertHeads[] = {{"ForMaskedLM", Rows::kTokens, kBertWords},
                                {"ForTokenClassification", Rows::kTokens, kTokenLabels},
                                {"ForSequenceClassification", Rows::kSequences, kBertLabels}};
 
-// ---- RoBERTa and its kin ------------------------------------------------------------------------
+// ---- RoBERTa and its kin, ESM -------------------------------------------------------------------
 
 constexpr Layer kLmHeadWords[] = {
     {.name = "lm_head.dense", .activation = Activation::kGelu},
@@ -118,6 +118,7 @@ constexpr Family kFamilies[] = {
     {"distilbert", "distilbert.", kDistilHeads},
     {"mpnet", "mpnet.", kLmHeadHeads},
     {"electra", "electra.", kElectraHeads},
+    {"esm", "esm.", kLmHeadHeads},
     {"albert", "albert.", kAlbertHeads},
 };
 

@@ -172,8 +172,9 @@ struct EncoderSpec {
   // none, else even. Positions count from 0 and end at max_positions.
   int64_t rotary_width = 0;
   double rotary_base = 10000;
-  TensorNames query, key, value;  // kSeparate, kSharedByHeads
-  TensorNames fused_qkv;          // kFused, kFusedByHead
+  double rotary_base_local = 10000;  // of local blocks
+  TensorNames query, key, value;     // kSeparate, kSharedByHeads
+  TensorNames fused_qkv;             // kFused, kFusedByHead
   TensorNames attention_output, norm1, ffn_in, ffn_gate, ffn_out, norm2;
   // Of a rotation, in place of the base's: only .weight; removed at load when the checkpoint lacks
   // it.
@@ -181,6 +182,9 @@ struct EncoderSpec {
   TensorNames final_norm;  // after the last block; .weight empty: none. Removed at load when the
                            // checkpoint lacks it and final_norm_optional
   bool final_norm_optional = false;
+  // Whether the last of the hidden states is taken behind the final norm, as most classes of
+  // transformers give it; else it is what leaves the last block.
+  bool final_norm_in_hidden_states = false;
 
   // Heads on top of the last hidden state. At most one of the first two gives the logits.
   std::vector<Step> logits;      // per token: [tokens, out of the last step]
@@ -235,6 +239,10 @@ struct EncoderSpec {
   // Columns of the logits. REQUIRES: has_logits().
   int64_t logits_width() const {
     return WidthAfter(logits.empty() ? classifier : logits, hidden_size);
+  }
+  // Whether hidden_states[layer] is the last hidden state, behind the final norm.
+  bool is_behind_final_norm(int64_t layer) const {
+    return final_norm_in_hidden_states && layer == num_layers;
   }
   // Width of hidden_states[layer], layer 0 … num_layers.
   int64_t hidden_width(int64_t layer) const { return layer == 0 ? embedding_size() : hidden_size; }

@@ -91,6 +91,7 @@ void VisitSpec(Spec& spec, Visitor& visit) {
   visit.Bool("first_norm1", spec.first_norm1, kOptional);
   visit.Size("rotary_width", spec.rotary_width, kOptional);
   visit.Positive("rotary_base", spec.rotary_base, kOptional);
+  visit.Positive("rotary_base_local", spec.rotary_base_local, kOptional);
   visit.Names("query", spec.query);
   visit.Names("key", spec.key);
   visit.Names("value", spec.value);
@@ -104,6 +105,7 @@ void VisitSpec(Spec& spec, Visitor& visit) {
   visit.Names("rotary_frequencies", spec.rotary_frequencies);
   visit.Names("final_norm", spec.final_norm);
   visit.Bool("final_norm_optional", spec.final_norm_optional, kOptional);
+  visit.Bool("final_norm_in_hidden_states", spec.final_norm_in_hidden_states, kOptional);
 
   visit.Steps("logits", spec.logits);
   visit.Steps("classifier", spec.classifier);

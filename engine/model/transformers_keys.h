@@ -62,10 +62,19 @@ inline void RefuseTransformersSwitches(ConfigReader& config) {
   config.Only("add_cross_attention", false);
   config.Only("is_encoder_decoder", false, kTensors);
   config.Only("pruned_heads", nlohmann::json::object(), kTensors);
+  config.Only("quantization_config", nullptr, kTensors);
+}
+
+// Where a model's code is in its own repository: refused, but by the families that are that code's.
+inline void RefuseOwnCode(ConfigReader& config) {
+  config.Only("auto_map", nullptr, ConfigReader::Changes::kTensors);
+}
+inline constexpr std::string_view kOwnCodeKeys[] = {"auto_map"};
+
+// The same for the keys that describe rotary positions, where these are not read.
+inline void RefuseRotationKeys(ConfigReader& config) {
   config.Only("rope_scaling", nullptr);
   config.Only("rope_parameters", nullptr);
-  config.Only("quantization_config", nullptr, kTensors);
-  config.Only("auto_map", nullptr, kTensors);  // the model's code is in its own repository
 }
 
 }  // namespace encoderd

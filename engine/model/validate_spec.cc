@@ -87,6 +87,11 @@ class Validator {
             spec_.num_heads < 1 ? 0 : spec_.head_dim(), ", the size of a head");
     Require(FitsFloat(spec_.rotary_base), "rotary_base is ", spec_.rotary_base,
             "; expected a number above 0");
+    Require(FitsFloat(spec_.rotary_base_local), "rotary_base_local is ", spec_.rotary_base_local,
+            "; expected a number above 0");
+    Require(spec_.rotary_frequencies.weight.empty() || spec_.local_window == 0,
+            "rotary_frequencies.weight is \"", spec_.rotary_frequencies.weight,
+            "\"; expected none where blocks are local, which turn by a base of their own");
     // The families take it from the width of a head, which is then wrong already.
     const bool heads_fit = spec_.num_heads >= 1 && spec_.hidden_size >= spec_.num_heads;
     Require(!heads_fit || FitsFloat(spec_.score_scale), "score_scale is ", spec_.score_scale,
@@ -160,6 +165,8 @@ class Validator {
                   "norm is not \"none\" and a block has it");
     CheckPresence("norm2", spec_.norm2, norms && spec_.ffn_size > 0,
                   "norm is not \"none\" and ffn_size is above 0");
+    Require(!spec_.final_norm_in_hidden_states || !spec_.final_norm.weight.empty(),
+            "final_norm_in_hidden_states is true; expected a name in final_norm.weight");
     Require(!spec_.final_norm_optional || !spec_.final_norm.weight.empty(),
             "final_norm_optional is true; expected a name in final_norm.weight");
   }

@@ -25,17 +25,9 @@ struct BertShape {
 inline constexpr BertShape kMiniLmL6 = {6, 384, 12, 1536, 30522, 512};
 inline constexpr BertShape kBertBase = {12, 768, 12, 3072, 30522, 512};
 
-// Writes config.json and model.safetensors of a BERT of this shape. Weights are normal with the
+// Writes config.json and model.safetensors of a model of any family. Weights are normal with the
 // scale of trained models, so that activations neither vanish nor blow up.
-inline void WriteRandomBert(const BertShape& shape, const TempFolder& folder) {
-  const nlohmann::json config = {{"model_type", "bert"},
-                                 {"num_hidden_layers", shape.layers},
-                                 {"hidden_size", shape.hidden},
-                                 {"num_attention_heads", shape.heads},
-                                 {"intermediate_size", shape.ffn},
-                                 {"vocab_size", shape.vocab},
-                                 {"max_position_embeddings", shape.positions},
-                                 {"type_vocab_size", 2}};
+inline void WriteRandomModel(const nlohmann::json& config, const TempFolder& folder) {
   // Through text, as a file would come: only there are these numbers unsigned.
   auto spec = SpecFromConfig(nlohmann::json::parse(config.dump()));
   CHECK(spec.ok()) << spec.status();
@@ -47,13 +39,24 @@ inline void WriteRandomBert(const BertShape& shape, const TempFolder& folder) {
     for (const int64_t axis : expected.shape) count *= static_cast<size_t>(axis);
     std::vector<float> values(count);
     for (float& value : values) value = normal(rng);
-    if (expected.name.ends_with("LayerNorm.weight")) {
-      for (float& value : values) value += 1;
-    }
+    const bool norm = expected.shape.size() == 1 && expected.name.ends_with(".weight");
+    for (float& value : values) value += norm ? 1.0f : 0.0f;
     tensors.push_back(FloatTensor(expected.name, expected.shape, values));
   }
   folder.Write("config.json", config.dump());
   folder.Write("model.safetensors", Safetensors(tensors));
+}
+
+inline void WriteRandomBert(const BertShape& shape, const TempFolder& folder) {
+  WriteRandomModel({{"model_type", "bert"},
+                    {"num_hidden_layers", shape.layers},
+                    {"hidden_size", shape.hidden},
+                    {"num_attention_heads", shape.heads},
+                    {"intermediate_size", shape.ffn},
+                    {"vocab_size", shape.vocab},
+                    {"max_position_embeddings", shape.positions},
+                    {"type_vocab_size", 2}},
+                   folder);
 }
 
 }  // namespace encoderd

@@ -28,6 +28,7 @@ class Runner {
     }
     result.last_hidden_state = spec_.final_norm.weight.empty() ? x : Norm(x, spec_.final_norm, 0);
     const Floats& last = result.last_hidden_state;
+    if (spec_.final_norm_in_hidden_states) result.hidden_states.back() = last;
     if (!spec_.logits.empty()) result.logits = Steps(last, spec_.logits, spec_.hidden_size);
     if (!spec_.pooler.empty()) {
       result.pooler =
@@ -153,7 +154,7 @@ class Runner {
         .heads = spec_.num_heads,
         .strides = {.head_stride = spec_.head_dim(), .q_offset = 0, .k_offset = h},
         .width = spec_.rotary_width,
-        .base = spec_.rotary_base,
+        .base = spec_.window_of(layer) > 0 ? spec_.rotary_base_local : spec_.rotary_base,
         .frequencies = frequencies};
     for (int64_t token = 0; token < tokens_; ++token) {
       const std::span<float> row =

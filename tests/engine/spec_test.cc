@@ -105,6 +105,7 @@ class SpecMaker {
     if (spec.head_dim() > 1 && Chance(2)) {
       spec.rotary_width = 2 * Pick({1, spec.head_dim() / 2});
       spec.rotary_base = 1000;
+      spec.rotary_base_local = 50;
       if (Chance(3)) spec.rotary_frequencies = {"frequencies", ""};
     }
     if (spec.has_positions()) spec.max_positions = 300;
@@ -144,6 +145,7 @@ class SpecMaker {
     if (Chance(3)) {
       spec.local_window = Pick({1, 9, 64});
       spec.global_every = Pick({2, 3});
+      spec.rotary_frequencies = {};  // local blocks have a base of their own
     }
     spec.attention_output = Names("b.{layer}.o");
     spec.first_norm1 = spec.norm != NormPlacement::kPre || spec.layer_groups > 0 || Chance(2);
@@ -158,7 +160,10 @@ class SpecMaker {
       spec.ffn_out = Names("b.{layer}.out");
       if (spec.norm != NormPlacement::kNone) spec.norm2 = Names("b.{layer}.norm2");
     }
-    if (Chance(2)) spec.final_norm = Names("final_norm");
+    if (Chance(2)) {
+      spec.final_norm = Names("final_norm");
+      spec.final_norm_in_hidden_states = Chance(2);
+    }
   }
 
   void MakeHeads(EncoderSpec& spec) {

@@ -1,10 +1,13 @@
 """One golden: a tiny model, its configuration, its random weights, and how it is saved."""
 
 import re
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import torch
+from safetensors.torch import load_file
 from torch import nn
 
 
@@ -23,8 +26,10 @@ class Golden:
     vocab: int = 0
     types: int = 0
     positions: int = 0  # rows of the position table: position_ids may be sent
+    lengths: tuple = ()  # of the sequences without a mask, where not the usual ones
     longest: int = 0  # tokens of the longest sequence, where there is a case with it
     padding: int | None = None  # id of the padding, where there are cases with it
+    mask_token: int | None = None  # id that is dropped, where the visible ones are counted
     full: bool = True  # all mask cases, or only a few
     folders: dict = field(default_factory=dict)  # folder -> {tensor name: tensor}
     configs: dict = field(default_factory=dict)  # folder -> config.json, where it is not `config`
@@ -69,20 +74,29 @@ def _shaped(name, noise):
 
 
 _ATTENTION_OUT = (
-    r"o_proj|fc_out|self_attn\.fc\.|out_proj|attention\.output\.dense|out_lin|attention\.dense|attn\.o\."
+    r"o_proj|fc_out|self_attn\.fc\.|out_proj|attention\.output\.dense|out_lin|attention\.dense"
+    r"|attn\.o\.|attn\.Wo"
+)
+
+
+_FFN_OUT = (
+    r"linear_net\.3|feed_forward\.2|linear2|layer\.\d+\.output\.dense|lin2|ffn_output"
+    r"|down_proj|mlp\.Wo"
 )
 
 
 def _gain(name):
     if re.search(_ATTENTION_OUT, name) or name.startswith("output_net.0"):
         return 0.1
-    if re.search(r"qkv_proj|in_proj|query|queries|key|[qk]_lin|attn\.[qk]\.", name):
-        return 3.0
-    if re.search(r"linear_net\.0|feed_forward\.0|linear1|intermediate|lin1|\.ffn\.weight", name):
-        return 5.0
     if re.search(
-        r"linear_net\.3|feed_forward\.2|linear2|layer\.\d+\.output\.dense|lin2|ffn_output", name
+        r"qkv_proj|in_proj|query|queries|key|[qk]_lin|attn\.[qk]\.|[qk]_proj|Wqkv", name
     ):
+        return 3.0
+    if re.search(
+        r"linear_net\.0|feed_forward\.0|linear1|intermediate|lin1|\.ffn\.weight|gate_proj|Wi", name
+    ):
+        return 5.0
+    if re.search(_FFN_OUT, name):
         return 0.4
     return 1.0
 
@@ -92,6 +106,14 @@ def state_of(module):
     return {
         name: tensor.detach().clone().contiguous() for name, tensor in module.state_dict().items()
     }
+
+
+def saved_by_the_library(module):
+    """What a model of transformers writes to disk: today's classes keep the names and the fused
+    matrices of the first checkpoints."""
+    with tempfile.TemporaryDirectory() as folder:
+        module.save_pretrained(folder)
+        return load_file(Path(folder) / "model.safetensors")
 
 
 def prefixed(state, prefix):

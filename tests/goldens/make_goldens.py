@@ -100,7 +100,8 @@ class CaseMaker:
 
     def cases(self):
         full, heads, longest = self.golden.full, self.golden.heads, self.golden.longest
-        lengths = (1, 2, 5, 7, 17, 33) if full else (1, 2, longest) if longest else (1, 5, 9)
+        usual = (1, 2, 5, 7, 17, 33) if full else (1, 2, longest) if longest else (1, 5, 9)
+        lengths = self.golden.lengths or usual
         yield "no_mask", [self.sequence(s) for s in lengths]
         yield "combined", [
             self.sequence(
@@ -130,6 +131,12 @@ class CaseMaker:
                 self.sequence_of([3, 9, pad, 8, 2]),
                 self.sequence_of([pad, pad, 3, 9, 2], {"keys": [0, 0, 1, 1, 1]}),
                 self.sequence_of([3, 9, 2, pad], {"keys": [1, 1, 1, 0]}),
+            ]
+        if self.golden.mask_token is not None:
+            masked, pad = self.golden.mask_token, self.golden.padding
+            yield "mask_tokens", [
+                self.sequence_of([3, masked, 9, masked, 8, 2]),
+                self.sequence_of([masked, 9, pad, masked, 7], {"keys": [1, 1, 0, 0, 1]}),
             ]
         if full or self.golden.pooling:
             yield "keys", [
@@ -184,6 +191,8 @@ def run(golden, module, sequence, edit_visible=lambda visible: visible):
             inputs[key] = torch.tensor(sequence[key])
     if "inputs_embeds" in sequence:
         inputs["inputs_embeds"] = sequence["inputs_embeds"].to(dtype)
+    if golden.mask_token is not None:
+        inputs["keys"] = torch.tensor(mask.get("keys", [1] * sequence["tokens"]))
     with torch.no_grad():
         out = golden.run(module, inputs, visible)
         tensors = {f"hidden_states/{l}": h for l, h in enumerate(out.hidden_states)}

@@ -5,6 +5,7 @@ from torch import nn
 import bert_models
 import head_models
 import reference_models as ref
+import rotary_models
 import transformers_models
 from golden_model import Golden, prefixed, randomize, state_of
 
@@ -257,4 +258,5 @@ def all_goldens():
         "sentence_bert_dense_max", 74, "max", normalize=False, dense=((30, nn.GELU),), layers=1
     )
     yield from transformers_models.all_goldens()
+    yield from rotary_models.all_goldens()
     yield from head_models.all_goldens()

@@ -348,11 +348,44 @@ class _attention_weights:
 # ---- Models of Hugging Face ----------------------------------------------------------------------
 
 
-def run_transformers(module, inputs, visible):
+def run_modernbert(module, inputs, visible):
+    """ModernBertModel, given the mask of its local blocks beside that of the global ones: it would
+    take one 4-D mask for both."""
+    rows = torch.arange(visible.shape[-1])
+    near = (rows[:, None] - rows[None, :]).abs() <= module.config.local_attention // 2
+    masks = {"full_attention": visible, "sliding_attention": visible & near}
+    return run_transformers(module, inputs, visible, masks)
+
+
+def run_esm(module, inputs, visible):
+    """EsmModel, but that hidden tokens have rows like all others: its own embeddings are 0 where
+    the mask hides, and take no other mask than [S]."""
+    layer = module.base_model.embeddings
+    x = inputs.get("inputs_embeds")
+    if x is None:
+        ids = inputs["input_ids"]
+        x = layer.word_embeddings(ids)
+        if layer.token_dropout:
+            masked, keys = ids == layer.mask_token_id, inputs["keys"] == 1
+            share = (masked & keys).sum().to(x.dtype) / keys.sum()
+            x = x.masked_fill(masked[:, None], 0) * (1 - 0.15 * 0.8) / (1 - share)
+    if layer.layer_norm is not None:
+        x = layer.layer_norm(x)
+    others = {key: value for key, value in inputs.items() if key == "position_ids"}
+    return run_transformers(module, {"inputs_embeds": x} | others, visible)
+
+
+def run_transformers(module, inputs, visible, masks_by_kind=None):
     """A model of transformers with eager attention, given the mask in its 4-D additive form; of a
-    class with a head also the head's logits."""
+    class with a head also the head's logits. `masks_by_kind`: of blocks of different kinds, whose softmax is in single precision."""
     batched = {name: value.unsqueeze(0) for name, value in inputs.items()}
-    batched["attention_mask"] = additive(visible, next(module.parameters()).dtype).unsqueeze(0)
+    dtype = next(module.parameters()).dtype
+    batched["attention_mask"] = additive(visible, dtype).unsqueeze(0)
+    if masks_by_kind is not None:
+        batched["attention_mask"] = {
+            kind: additive(mask, torch.float32).to(dtype).unsqueeze(0)
+            for kind, mask in masks_by_kind.items()
+        }
     result = module.base_model(**batched, output_hidden_states=True, output_attentions=True)
     pooler = getattr(result, "pooler_output", None)
     has_head = module.base_model is not module

@@ -64,8 +64,11 @@ def golden_of(name, seed, module, full=False, edges=True):
 
 
 def longest_of(module):
-    """RoBERTa's positions start behind the padding's."""
-    rows_before_text = getattr(module.base_model.embeddings, "padding_idx", -1) + 1
+    """Where there is a table, RoBERTa's positions start behind the padding's."""
+    embeddings = module.base_model.embeddings
+    if not hasattr(embeddings, "position_embeddings"):
+        return module.config.max_position_embeddings
+    rows_before_text = getattr(embeddings, "padding_idx", -1) + 1
     return module.config.max_position_embeddings - rows_before_text
 
 

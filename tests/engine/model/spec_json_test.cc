@@ -52,6 +52,7 @@ EncoderSpec FullSpec() {
   spec.first_norm1 = false;
   spec.rotary_width = 16;
   spec.rotary_base = 17;
+  spec.rotary_base_local = 18;
   spec.ffn_gate = {"gg", "hh"};
   spec.rotary_frequencies = {"ii", ""};
   spec.embedding_steps = {{.names = {"ee", "ff"}, .out = 14, .activation = Activation::kRelu}};
@@ -92,6 +93,7 @@ EncoderSpec FullSpec() {
   spec.norm2 = {"x", "y"};
   spec.final_norm = {"z", "aa"};
   spec.final_norm_optional = true;
+  spec.final_norm_in_hidden_states = true;
   spec.logits = {{.names = {"bb", ""}, .out = 10, .activation = Activation::kRelu}};
   spec.classifier = {{.names = {"gg", "hh"}, .out = 15, .activation = Activation::kTanh}};
   spec.classifier_pooling = Pooling::kMean;

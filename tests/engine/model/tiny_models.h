@@ -62,6 +62,58 @@ inline nlohmann::json TinyAlbert() {
   return config;
 }
 
+// Blocks 0 and 2 see all tokens, the others one on either side.
+inline nlohmann::json TinyModernBert() {
+  return {{"model_type", "modernbert"},
+          {"vocab_size", 11},
+          {"hidden_size", 6},
+          {"num_hidden_layers", 4},
+          {"num_attention_heads", 3},
+          {"intermediate_size", 8},
+          {"max_position_embeddings", 5},
+          {"local_attention", 2},
+          {"global_attn_every_n_layers", 2}};
+}
+
+inline nlohmann::json TinyEsm() {
+  nlohmann::json config = TinyBert();
+  config.erase("type_vocab_size");
+  config.update({{"model_type", "esm"},
+                 {"position_embedding_type", "rotary"},
+                 {"token_dropout", true},
+                 {"mask_token_id", 4}});
+  return config;
+}
+
+// As the first checkpoints are configured.
+inline nlohmann::json TinyNomicBert() {
+  return {{"model_type", "nomic_bert"},
+          {"vocab_size", 11},
+          {"n_embd", 6},
+          {"n_head", 3},
+          {"n_inner", 8},
+          {"n_layer", 2},
+          {"n_positions", 5},
+          {"type_vocab_size", 2},
+          {"activation_function", "swiglu"},
+          {"layer_norm_epsilon", 1e-12},
+          {"qkv_proj_bias", false},
+          {"mlp_fc1_bias", false},
+          {"mlp_fc2_bias", false},
+          {"rotary_emb_base", 1000},
+          {"rotary_emb_fraction", 1.0}};
+}
+
+inline nlohmann::json TinyGte() {
+  nlohmann::json config = TinyBert();
+  config.update({{"model_type", "new"},
+                 {"hidden_act", "gelu"},
+                 {"layer_norm_eps", 1e-12},
+                 {"rope_theta", 500000},
+                 {"type_vocab_size", 0}});
+  return config;
+}
+
 inline nlohmann::json TinyTokenEncoder() {
   return {{"model_type", "token_encoder"},
           {"input_size", 7},
@@ -105,8 +157,10 @@ inline nlohmann::json TinyTorchEncoder() {
 }
 
 inline std::vector<nlohmann::json> TinyModels() {
-  return {TinyBert(),      TinyRoberta(),        TinyDistilBert(),   TinyMpnet(),
-          TinyElectra(),   TinyAlbert(),         TinyTokenEncoder(), TinySharedProjection(),
+  return {TinyBert(),      TinyRoberta(),        TinyDistilBert(),
+          TinyMpnet(),     TinyElectra(),        TinyModernBert(),
+          TinyEsm(),       TinyNomicBert(),      TinyAlbert(),
+          TinyGte(),       TinyTokenEncoder(),   TinySharedProjection(),
           TinyAttention(), TinyAttentionStack(), TinyTorchEncoder()};
 }
 

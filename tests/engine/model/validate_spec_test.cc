@@ -137,6 +137,11 @@ TEST(ValidateSpecTest, RefusesBlocksThatCannotBeChained) {
   ExpectFault(TinyBert(), "key.bias is \"b\" without a weight", [](Spec& s) { s.key = {"", "b"}; });
 }
 
+TEST(ValidateSpecTest, RefusesAFinalNormInHiddenStatesWithoutOne) {
+  ExpectFault(TinyBert(), "final_norm_in_hidden_states is true; expected a name",
+              [](Spec& s) { s.final_norm_in_hidden_states = true; });
+}
+
 TEST(ValidateSpecTest, RefusesRotationsThatDoNotFitAHead) {
   for (const int64_t width : {int64_t{-2}, int64_t{1}, int64_t{4}}) {
     ExpectFault(
@@ -144,6 +149,9 @@ TEST(ValidateSpecTest, RefusesRotationsThatDoNotFitAHead) {
         "rotary_width is " + std::to_string(width) + "; expected an even number from 0 to 2",
         [width](Spec& s) { s.rotary_width = width; });
   }
+  ExpectFault(TinyBert(), "rotary_base_local is -1", [](Spec& s) { s.rotary_base_local = -1; });
+  ExpectFault(TinyModernBert(), "rotary_frequencies.weight is \"f\"; expected none where blocks",
+              [](Spec& s) { s.rotary_frequencies = {"f", ""}; });
   ExpectFault(TinyBert(), "rotary_base is 0", [](Spec& s) { s.rotary_base = 0; });
   ExpectFault(TinyTokenEncoder(), "max_positions is 0", [](Spec& s) { s.rotary_width = 2; });
   ExpectFault(TinyBert(), "rotary_frequencies.weight is \"f\"",

@@ -1,0 +1,97 @@
+// model_type "new" and "gte": GTE v1.5 and multilingual (Zhang et al. 2024), post-norm blocks with
+// rotary positions and a gated FFN, as its own code and GteModel of transformers save it.
+#include <cmath>
+#include <string>
+#include <string_view>
+
+#include "engine/model/bert.h"
+#include "engine/model/config_reader.h"
+#include "engine/model/families.h"
+#include "engine/model/heads.h"
+#include "engine/model/rotary_keys.h"
+#include "engine/model/transformers_keys.h"
+
+namespace encoderd {
+namespace {
+
+// How it is run: the same results.
+constexpr std::string_view kHarmlessKeys[] = {"unpad_inputs", "use_memory_efficient_attention"};
+
+void NameTensors(EncoderSpec& spec) {
+  spec.word_embedding.weight = "embeddings.word_embeddings.weight";
+  if (spec.type_vocab_size > 0) {
+    spec.type_embedding.weight = "embeddings.token_type_embeddings.weight";
+  }
+  spec.embedding_norm = WithBias("embeddings.LayerNorm");
+  const std::string block = "encoder.layer.{layer}.";
+  spec.fused_qkv = WithBias(block + "attention.qkv_proj");
+  spec.attention_output = WithBias(block + "attention.o_proj");
+  spec.norm1 = WithBias(block + "attn_ln");
+  spec.ffn_in.weight = block + "mlp.up_gate_proj.weight";
+  spec.ffn_out = WithBias(block + "mlp.down_proj");
+  spec.norm2 = WithBias(block + "mlp_ln");
+  spec.harmless = {"embeddings.position_ids", "embeddings.rotary_emb.inv_freq"};
+}
+
+// Sizes, of which each is in every file of the model's own code.
+void ReadOwnKeys(ConfigReader& config, EncoderSpec& spec) {
+  spec.vocab_size = config.Size("vocab_size");
+  spec.type_vocab_size = config.Size("type_vocab_size", std::nullopt, 0);
+  spec.max_positions = config.Size("max_position_embeddings");
+  spec.num_layers = config.Size("num_hidden_layers");
+  spec.hidden_size = config.Size("hidden_size");
+  spec.num_heads = config.Size("num_attention_heads");
+  spec.ffn_size = config.Size("intermediate_size");
+  spec.norm_eps = config.Positive("layer_norm_eps");
+  spec.activation = config.Choice("hidden_act", kTransformersActivations);
+  spec.rotary_base = config.Positive("rope_theta");
+  RefuseRotationKeys(config);
+}
+
+// The same with the defaults of GteConfig.
+void ReadLibraryKeys(ConfigReader& config, EncoderSpec& spec) {
+  spec.vocab_size = config.Size("vocab_size", 250048);
+  spec.type_vocab_size = config.Size("type_vocab_size", 1, 0);
+  spec.max_positions = config.Size("max_position_embeddings", 8192);
+  spec.num_layers = config.Size("num_hidden_layers", 12);
+  spec.hidden_size = config.Size("hidden_size", 768);
+  spec.num_heads = config.Size("num_attention_heads", 12);
+  spec.ffn_size = config.Size("intermediate_size", 3072);
+  spec.norm_eps = config.Positive("layer_norm_eps", 1e-12);
+  spec.activation =
+      config.Choice("hidden_act", kTransformersActivations, std::optional(Activation::kGelu));
+  spec.rotary_base = ReadRotaryBase(config, "rope_theta", 160000);
+}
+
+}  // namespace
+
+EncoderSpec GteSpec(ConfigReader& config) {
+  EncoderSpec spec;
+  spec.family = config.Text("model_type");
+  spec.input = InputKind::kTokenIds;
+  if (spec.family == "new") {
+    ReadOwnKeys(config, spec);
+  } else {
+    ReadLibraryKeys(config, spec);
+  }
+  config.CheckDivides("num_attention_heads", spec.num_heads, "hidden_size", spec.hidden_size);
+  spec.qkv = QkvLayout::kFused;
+  spec.score_scale = 1 / std::sqrt(static_cast<double>(spec.head_dim()));
+  spec.rotary_width = spec.head_dim();
+  spec.gate = Gate::kSecond;
+  NameTensors(spec);
+  AddTanhPooler(WithBias("pooler.dense"), spec);
+  config.Only("position_embedding_type", "rope");
+  config.Only("layer_norm_type", "layer_norm");
+  config.Only("logn_attention_scale", false);
+  config.Only("logn_attention_clip1", false);
+  config.Only("pack_qkv", true);
+  RefuseTransformersSwitches(config);
+  config.Ignore(kTransformersHarmlessKeys);
+  config.Ignore(kOwnCodeKeys);
+  config.Ignore(kHarmlessKeys);
+  ReadHead(config, spec);
+  return spec;
+}
+
+}  // namespace encoderd
