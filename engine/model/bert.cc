@@ -32,10 +32,14 @@ EncoderSpec ReadBertKeys(ConfigReader& config, const BertDefaults& defaults) {
   spec.score_scale = 1 / std::sqrt(static_cast<double>(spec.head_dim()));
   spec.activation =
       config.Choice("hidden_act", kTransformersActivations, std::optional(defaults.activation));
-  config.Only("position_embedding_type", "absolute");
+  config.Only("position_embedding_type", std::string(defaults.position_embedding_type));
   RefuseTransformersSwitches(config);
   RefuseRotationKeys(config);
-  RefuseOwnCode(config);
+  if (defaults.own_code) {
+    config.Ignore(kOwnCodeKeys);
+  } else {
+    RefuseOwnCode(config);
+  }
   config.Ignore(kTransformersHarmlessKeys);
   return spec;
 }
@@ -69,6 +73,8 @@ void AddTanhPooler(const TensorNames& names, EncoderSpec& spec) {
 }
 
 EncoderSpec BertSpec(ConfigReader& config) {
+  // JinaBERT names itself BERT.
+  if (config.Text("position_embedding_type", "absolute") == "alibi") return JinaBertSpec(config);
   EncoderSpec spec = ReadBertKeys(config, {});
   NameBertEmbeddings(spec);
   NameBertBlocks(spec);

@@ -40,6 +40,7 @@ EncoderSpec EsmSpec(ConfigReader& config);
 EncoderSpec NomicBertSpec(ConfigReader& config);
 EncoderSpec AlbertSpec(ConfigReader& config);
 EncoderSpec GteSpec(ConfigReader& config);
-EncoderSpec CustomSpec(ConfigReader& config);  // in spec_json.cc
+EncoderSpec JinaBertSpec(ConfigReader& config);  // a "bert"
+EncoderSpec CustomSpec(ConfigReader& config);    // in spec_json.cc
 
 }  // namespace encoderd

@@ -81,7 +81,7 @@ _ATTENTION_OUT = (
 
 _FFN_OUT = (
     r"linear_net\.3|feed_forward\.2|linear2|layer\.\d+\.output\.dense|lin2|ffn_output"
-    r"|down_proj|mlp\.Wo"
+    r"|down_proj|mlp\.Wo|mlp\.wo"
 )
 
 
@@ -93,7 +93,7 @@ def _gain(name):
     ):
         return 3.0
     if re.search(
-        r"linear_net\.0|feed_forward\.0|linear1|intermediate|lin1|\.ffn\.weight|gate_proj|Wi", name
+        r"linear_net\.0|feed_forward\.0|linear1|intermediate|lin1|gated_layers|\.ffn\.weight|gate_proj|Wi", name
     ):
         return 5.0
     if re.search(_FFN_OUT, name):

@@ -4,6 +4,7 @@ from torch import nn
 
 import bert_models
 import head_models
+import jina_models
 import reference_models as ref
 import rotary_models
 import transformers_models
@@ -259,4 +260,5 @@ def all_goldens():
     )
     yield from transformers_models.all_goldens()
     yield from rotary_models.all_goldens()
+    yield from jina_models.all_goldens()
     yield from head_models.all_goldens()

@@ -375,12 +375,13 @@ def run_esm(module, inputs, visible):
     return run_transformers(module, {"inputs_embeds": x} | others, visible)
 
 
-def run_transformers(module, inputs, visible, masks_by_kind=None):
+def run_transformers(module, inputs, visible, masks_by_kind=None, bias=0):
     """A model of transformers with eager attention, given the mask in its 4-D additive form; of a
-    class with a head also the head's logits. `masks_by_kind`: of blocks of different kinds, whose softmax is in single precision."""
+    class with a head also the head's logits. `masks_by_kind`: of blocks of different kinds, whose
+    softmax is in single precision. `bias`: added to all scores."""
     batched = {name: value.unsqueeze(0) for name, value in inputs.items()}
     dtype = next(module.parameters()).dtype
-    batched["attention_mask"] = additive(visible, dtype).unsqueeze(0)
+    batched["attention_mask"] = (additive(visible, dtype) + bias).unsqueeze(0)
     if masks_by_kind is not None:
         batched["attention_mask"] = {
             kind: additive(mask, torch.float32).to(dtype).unsqueeze(0)
