@@ -32,7 +32,8 @@ EncoderSpec ReadBertKeys(ConfigReader& config, const BertDefaults& defaults) {
   spec.score_scale = 1 / std::sqrt(static_cast<double>(spec.head_dim()));
   spec.activation =
       config.Choice("hidden_act", kTransformersActivations, std::optional(defaults.activation));
-  config.Only("position_embedding_type", std::string(defaults.position_embedding_type));
+  config.Only("position_embedding_type", defaults.position_embedding_type,
+              ConfigReader::Changes::kTensors);
   RefuseTransformersSwitches(config);
   RefuseRotationKeys(config);
   if (defaults.own_code) {
@@ -74,7 +75,8 @@ void AddTanhPooler(const TensorNames& names, EncoderSpec& spec) {
 
 EncoderSpec BertSpec(ConfigReader& config) {
   // JinaBERT names itself BERT.
-  if (config.Text("position_embedding_type", "absolute") == "alibi") return JinaBertSpec(config);
+  const nlohmann::json* positions = config.Find("position_embedding_type");
+  if (positions != nullptr && *positions == "alibi") return JinaBertSpec(config);
   EncoderSpec spec = ReadBertKeys(config, {});
   NameBertEmbeddings(spec);
   NameBertBlocks(spec);

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <string_view>
 
 #include "engine/model/config_reader.h"
 #include "engine/model/spec.h"
@@ -19,8 +18,8 @@ struct BertDefaults {
   int64_t ffn_size = 3072;
   Activation activation = Activation::kGelu;
   int64_t padding_id = -1;  // RoBERTa's rule: positions start behind this row
-  std::string_view position_embedding_type = "absolute";
-  bool own_code = false;  // the family is the code in its own repository that auto_map names
+  const char* position_embedding_type = "absolute";
+  bool own_code = false;  // it is the code in its own repository that auto_map names
 };
 
 // Post-norm blocks over words, learned positions and token types, in the sizes that the keys of

@@ -9,6 +9,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "engine/model/spec_json.h"
+#include "engine/model/transformers_keys.h"
 
 namespace encoderd {
 namespace {
@@ -26,6 +27,11 @@ struct Layer {
   bool norm = false;
   // Of a product over the vocabulary: what else its bias is called.
   std::string_view bias = {};
+  // Keys of the configuration, where there are any, that name the activation (by default GELU) and
+  // say whether there is a bias.
+  std::string_view activation_key = {};
+  std::string_view bias_key = {};
+  bool bias_by_default = false;
 };
 
 enum class Rows { kTokens, kSequences };
@@ -110,6 +116,50 @@ constexpr Head kAlbertHeads[] = {{"ForMaskedLM", Rows::kTokens, kAlbertWords},
                                  {"ForTokenClassification", Rows::kTokens, kTokenLabels},
                                  {"ForSequenceClassification", Rows::kSequences, kAlbertLabels}};
 
+// ---- ModernBERT: one transformation in front of every head --------------------------------------
+
+constexpr Layer kModernDense = {
+    .name = "head.dense", .activation_key = "classifier_activation", .bias_key = "classifier_bias"};
+constexpr Layer kModernNorm = {.name = "head.norm", .norm = true, .bias_key = "norm_bias"};
+constexpr Layer kModernWords[] = {
+    kModernDense,
+    kModernNorm,
+    {.name = "decoder", .out = Width::kVocab, .bias_key = "decoder_bias", .bias_by_default = true}};
+constexpr Layer kModernLabels[] = {
+    kModernDense, kModernNorm, {.name = "classifier", .out = Width::kLabels}};
+constexpr Head kModernHeads[] = {{"ForMaskedLM", Rows::kTokens, kModernWords},
+                                 {"ForTokenClassification", Rows::kTokens, kModernLabels},
+                                 {"ForSequenceClassification", Rows::kSequences, kModernLabels}};
+
+// ---- NomicBERT, in the library's classes --------------------------------------------------------
+
+constexpr Layer kNomicWords[] = {
+    {.name = "cls.predictions.transform.dense", .activation = kModelsOwn},
+    {.name = "cls.predictions.transform.layer_norm", .norm = true},
+    {.name = "cls.predictions.decoder", .out = Width::kVocab, .bias = "cls.predictions.bias"}};
+constexpr Layer kNomicLabels[] = {
+    {.name = "nomic_bert.pooler.dense", .activation = Activation::kTanh},
+    {.name = "classifier", .out = Width::kLabels}};
+constexpr Head kNomicHeads[] = {{"ForMaskedLM", Rows::kTokens, kNomicWords},
+                                {"ForTokenClassification", Rows::kTokens, kTokenLabels},
+                                {"ForSequenceClassification", Rows::kSequences, kNomicLabels}};
+
+// ---- GTE: its own code and the library's classes differ by the prefix ---------------------------
+
+constexpr Layer kGteWords[] = {{.name = "lm_head.dense", .activation = Activation::kGelu},
+                               {.name = "lm_head.norm", .norm = true},
+                               {.name = "lm_head.decoder", .out = Width::kVocab}};
+constexpr Layer kNewLabels[] = {{.name = "new.pooler.dense", .activation = Activation::kTanh},
+                                {.name = "classifier", .out = Width::kLabels}};
+constexpr Layer kGteLabels[] = {{.name = "gte.pooler.dense", .activation = Activation::kTanh},
+                                {.name = "classifier", .out = Width::kLabels}};
+constexpr Head kNewHeads[] = {{"ForMaskedLM", Rows::kTokens, kGteWords},
+                              {"ForTokenClassification", Rows::kTokens, kTokenLabels},
+                              {"ForSequenceClassification", Rows::kSequences, kNewLabels}};
+constexpr Head kGteHeads[] = {{"ForMaskedLM", Rows::kTokens, kGteWords},
+                              {"ForTokenClassification", Rows::kTokens, kTokenLabels},
+                              {"ForSequenceClassification", Rows::kSequences, kGteLabels}};
+
 constexpr Family kFamilies[] = {
     {"bert", "bert.", kBertHeads},
     {"roberta", "roberta.", kLmHeadHeads},
@@ -118,8 +168,12 @@ constexpr Family kFamilies[] = {
     {"distilbert", "distilbert.", kDistilHeads},
     {"mpnet", "mpnet.", kLmHeadHeads},
     {"electra", "electra.", kElectraHeads},
+    {"modernbert", "model.", kModernHeads},
     {"esm", "esm.", kLmHeadHeads},
+    {"nomic_bert", "nomic_bert.", kNomicHeads},
     {"albert", "albert.", kAlbertHeads},
+    {"new", "new.", kNewHeads},
+    {"gte", "gte.", kGteHeads},
 };
 
 // ---- From the table to the spec -----------------------------------------------------------------
@@ -214,15 +268,29 @@ int64_t WidthOf(Width width, const EncoderSpec& spec) {
   return 0;
 }
 
-std::vector<Step> StepsOf(const Head& head, const EncoderSpec& spec) {
+TensorNames NamesOf(ConfigReader& config, const Layer& layer) {
+  TensorNames names = WithBias(std::string(layer.name));
+  if (!layer.bias_key.empty() && !config.Bool(layer.bias_key, layer.bias_by_default)) {
+    names.bias.clear();
+  }
+  return names;
+}
+
+Activation ActivationOf(ConfigReader& config, const Layer& layer, const EncoderSpec& spec) {
+  if (layer.activation_key.empty()) return layer.activation.value_or(spec.activation);
+  return config.Choice(layer.activation_key, kTransformersActivations,
+                       std::optional(Activation::kGelu));
+}
+
+std::vector<Step> StepsOf(ConfigReader& config, const Head& head, const EncoderSpec& spec) {
   std::vector<Step> steps;
   int64_t width = spec.hidden_size;
   for (const Layer& layer : head.layers) {
     if (!layer.norm) width = WidthOf(layer.out, spec);
     steps.push_back({.kind = layer.norm ? Step::Kind::kNorm : Step::Kind::kLinear,
-                     .names = WithBias(std::string(layer.name)),
+                     .names = NamesOf(config, layer),
                      .out = width,
-                     .activation = layer.activation.value_or(spec.activation)});
+                     .activation = ActivationOf(config, layer, spec)});
   }
   return steps;
 }
@@ -251,7 +319,7 @@ void ReadHead(ConfigReader& config, EncoderSpec& spec) {
 
   const Layer& last = head->layers.back();
   if (last.out == Width::kLabels) spec.labels = ReadLabels(config);
-  (head->rows == Rows::kTokens ? spec.logits : spec.classifier) = StepsOf(*head, spec);
+  (head->rows == Rows::kTokens ? spec.logits : spec.classifier) = StepsOf(config, *head, spec);
   if (last.out == Width::kVocab) {
     TieToWords(last, config.Bool("tie_word_embeddings", true), spec);
   }

@@ -14,7 +14,7 @@ namespace encoderd {
 // Gives a spec, all of whose tensors are named as the family's base class names them, the head of
 // the class that the configuration names, and that class' prefix to all names. A class that is not
 // in the table, or none, has no head: the spec stays as it is. Reads "architectures", and of a
-// class with a head "tie_word_embeddings", "id2label" and "num_labels". REQUIRES: spec.family is
+// class with a head "tie_word_embeddings", "id2label", "num_labels" and the keys of its table. REQUIRES: spec.family is
 // the model_type.
 void ReadHead(ConfigReader& config, EncoderSpec& spec);
 

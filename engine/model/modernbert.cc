@@ -21,11 +21,14 @@ constexpr std::string_view kHarmlessKeys[] = {
     "attention_dropout", "embedding_dropout", "mlp_dropout", "initializer_cutoff_factor",
     // How it is run: the same results.
     "deterministic_flash_attn", "reference_compile", "repad_logits_with_grad",
-    // Of the heads, which are not served.
-    "classifier_activation", "classifier_bias", "classifier_pooling", "decoder_bias",
-    "sparse_prediction", "sparse_pred_ignore_index",
+    // Of the heads, in so far as heads.h does not read them.
+    "classifier_activation", "classifier_bias", "decoder_bias", "sparse_prediction",
+    "sparse_pred_ignore_index",
     // In the files of the first checkpoints, and never read by the class.
     "layer_norm_eps", "position_embedding_type"};
+
+constexpr NamedValue<Pooling> kClassifierPoolings[] = {{"cls", Pooling::kCls},
+                                                       {"mean", Pooling::kMean}};
 
 void NameTensors(ConfigReader& config, EncoderSpec& spec) {
   const auto named = [](const std::string& name, bool bias) {
@@ -128,6 +131,9 @@ EncoderSpec ModernBertSpec(ConfigReader& config) {
   config.Ignore(kTransformersHarmlessKeys);
   config.Ignore(kHarmlessKeys);
   ReadHead(config, spec);
+  const Pooling pooling =
+      config.Choice("classifier_pooling", kClassifierPoolings, std::optional(Pooling::kCls));
+  if (!spec.classifier.empty()) spec.classifier_pooling = pooling;
   return spec;
 }
 

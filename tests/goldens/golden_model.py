@@ -30,6 +30,7 @@ class Golden:
     longest: int = 0  # tokens of the longest sequence, where there is a case with it
     padding: int | None = None  # id of the padding, where there are cases with it
     mask_token: int | None = None  # id that is dropped, where the visible ones are counted
+    gives_keys: bool = False  # whether `run` has which tokens the keys' mask lets see
     full: bool = True  # all mask cases, or only a few
     folders: dict = field(default_factory=dict)  # folder -> {tensor name: tensor}
     configs: dict = field(default_factory=dict)  # folder -> config.json, where it is not `config`

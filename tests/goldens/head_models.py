@@ -19,6 +19,18 @@ from transformers import (
     ElectraForPreTraining,
     ElectraForSequenceClassification,
     ElectraForTokenClassification,
+    GteConfig,
+    GteForMaskedLM,
+    GteForSequenceClassification,
+    GteForTokenClassification,
+    MPNetConfig,
+    MPNetForMaskedLM,
+    MPNetForSequenceClassification,
+    MPNetForTokenClassification,
+    NomicBertConfig,
+    NomicBertForMaskedLM,
+    NomicBertForSequenceClassification,
+    NomicBertForTokenClassification,
     RobertaConfig,
     RobertaForMaskedLM,
     RobertaForSequenceClassification,
@@ -28,6 +40,7 @@ from transformers import (
     XLMRobertaForTokenClassification,
 )
 
+from golden_model import saved_by_the_library
 from transformers_models import NARROW, distilbert_config, golden_of
 
 SIZES = NARROW | {"num_hidden_layers": 1}  # the blocks have goldens of their own
@@ -108,5 +121,20 @@ def all_goldens():
         ("albert_tokens", 227, AlbertForTokenClassification,
          AlbertConfig(**NARROW_WORDS, **LABELS)),
         ("electra_replaced", 228, ElectraForPreTraining, ElectraConfig(**NARROW_WORDS)),
+        ("mpnet_sequences", 231, MPNetForSequenceClassification, MPNetConfig(**SIZES, **LABELS)),
+        ("mpnet_tokens", 232, MPNetForTokenClassification, MPNetConfig(**SIZES)),
+        ("nomic_bert_sequences", 233, NomicBertForSequenceClassification,
+         NomicBertConfig(**SIZES, **LABELS)),
+        ("nomic_bert_tokens", 234, NomicBertForTokenClassification, NomicBertConfig(**SIZES)),
+        ("nomic_bert_masked_lm", 235, NomicBertForMaskedLM, NomicBertConfig(**SIZES)),
+        ("gte_sequences", 236, GteForSequenceClassification, GteConfig(**SIZES, **LABELS)),
+        ("gte_tokens", 237, GteForTokenClassification, GteConfig(**SIZES)),
+        ("gte_masked_lm", 238, GteForMaskedLM, GteConfig(**SIZES)),
     ):  # fmt: skip
-        yield golden_of(name, seed, model(config))
+        golden = golden_of(name, seed, model(config))
+        # Of the newest families the classes do not have the names that are on disk.
+        if config.model_type in ("nomic_bert", "gte"):
+            golden.folders = {"model": saved_by_the_library(golden.module)}
+        yield golden
+    mpnet = {"table": "mpnet.embeddings.word_embeddings.weight", "decoder": "lm_head.decoder"}
+    yield masked_lm("mpnet_masked_lm", 239, MPNetForMaskedLM, MPNetConfig(**SIZES), **mpnet)

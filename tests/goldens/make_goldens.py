@@ -191,7 +191,7 @@ def run(golden, module, sequence, edit_visible=lambda visible: visible):
             inputs[key] = torch.tensor(sequence[key])
     if "inputs_embeds" in sequence:
         inputs["inputs_embeds"] = sequence["inputs_embeds"].to(dtype)
-    if golden.mask_token is not None:
+    if golden.gives_keys:
         inputs["keys"] = torch.tensor(mask.get("keys", [1] * sequence["tokens"]))
     with torch.no_grad():
         out = golden.run(module, inputs, visible)

@@ -350,11 +350,18 @@ class _attention_weights:
 
 def run_modernbert(module, inputs, visible):
     """ModernBertModel, given the mask of its local blocks beside that of the global ones: it would
-    take one 4-D mask for both."""
+    take one 4-D mask for both. With `keys`, the head's mean over the tokens that these let see,
+    which the class takes from a 2-D mask."""
     rows = torch.arange(visible.shape[-1])
     near = (rows[:, None] - rows[None, :]).abs() <= module.config.local_attention // 2
     masks = {"full_attention": visible, "sliding_attention": visible & near}
-    return run_transformers(module, inputs, visible, masks)
+    keys = inputs.pop("keys", None)
+    if keys is None:
+        return run_transformers(module, inputs, visible, masks)
+    outputs = run_transformers(module.base_model, inputs, visible, masks)
+    mean = (outputs.last_hidden_state * keys[:, None]).sum(0) / keys.sum()
+    outputs.logits = module.classifier(module.head(mean))
+    return outputs
 
 
 def run_esm(module, inputs, visible):

@@ -8,6 +8,9 @@ from transformers import (
     GteConfig,
     GteModel,
     ModernBertConfig,
+    ModernBertForMaskedLM,
+    ModernBertForSequenceClassification,
+    ModernBertForTokenClassification,
     ModernBertModel,
     NomicBertConfig,
     NomicBertModel,
@@ -24,6 +27,7 @@ def esm(name, seed, module):
     golden = golden_of(name, seed, module)
     golden.run = ref.run_esm
     golden.mask_token = module.config.mask_token_id if module.config.token_dropout else None
+    golden.gives_keys = golden.mask_token is not None
     return golden
 
 
@@ -41,12 +45,13 @@ def esm_of_the_first_checkpoints(name, seed):
     return golden
 
 
-def modernbert(name, seed, layers, **config):
+def modernbert(name, seed, layers, model=ModernBertModel, **config):
     """A window of `reach` tokens on either side, and lengths around it."""
     sizes = NARROW | {"num_hidden_layers": layers, "max_position_embeddings": 9}
     special = {"pad_token_id": 0} | {f"{kind}_token_id": 2 for kind in ("bos", "cls", "eos", "sep")}
-    golden = golden_of(name, seed, ModernBertModel(ModernBertConfig(**sizes, **special, **config)))
+    golden = golden_of(name, seed, model(ModernBertConfig(**sizes, **special, **config)))
     golden.run = ref.run_modernbert
+    golden.gives_keys = config.get("classifier_pooling") == "mean"
     reach = golden.module.config.sliding_window
     golden.lengths = tuple(sorted({1, 2, reach - 1, reach, reach + 1, golden.longest}))
     return golden
@@ -71,7 +76,7 @@ def modernbert_of_the_first_checkpoints(name, seed):
         golden.config.pop(key)
     older = {"layer_norm_eps": 1e-5, "position_embedding_type": "absolute"}
     golden.config |= rotation | window | older
-    return under_a_prefix(golden, "model.", "ModernBertForMaskedLM")
+    return under_a_prefix(golden, "model.", "ModernBertForMultipleChoice")
 
 
 def as_saved(golden, **config):
@@ -144,6 +149,16 @@ def all_goldens():
     yield esm_of_the_first_checkpoints("esm_masked_lm", 142)
     yield modernbert("modernbert", 171, layers=4, local_attention=8)
     yield modernbert_of_the_first_checkpoints("modernbert_biases", 172)
+    for name, seed, model, config in (
+        ("modernbert_masked_lm", 173, ModernBertForMaskedLM, {}),
+        ("modernbert_tokens", 174, ModernBertForTokenClassification,
+         {"classifier_activation": "silu", "num_labels": 3}),
+        ("modernbert_sequences", 175, ModernBertForSequenceClassification,
+         {"classifier_pooling": "cls"}),
+        ("modernbert_sequences_mean", 176, ModernBertForSequenceClassification,
+         {"classifier_pooling": "mean", "classifier_bias": True, "norm_bias": True}),
+    ):  # fmt: skip
+        yield modernbert(name, seed, 1, model, local_attention=4, **config)
     yield as_saved(golden_of("nomic_bert", 151, NomicBertModel(NomicBertConfig(**NARROW))))
     yield nomic_bert_of_the_first_checkpoints("nomic_bert_first_keys", 152)
     yield as_saved(golden_of("gte", 161, GteModel(GteConfig(**NARROW, hidden_act="silu"))))

@@ -791,6 +791,47 @@ TEST(GteTest, RefusesWhatChangesTheMaths) {
 // ---- The first checkpoint of each of these families ---------------------------------------------
 
 // As their config.json files are published.
+// ---- JinaBERT -----------------------------------------------------------------------------------
+
+TEST(JinaBertTest, HasSlopesAndAGateInPlaceOfPositions) {
+  const EncoderSpec spec = SpecOf(TinyJinaBert());
+  EXPECT_EQ(spec.family, "bert");
+  EXPECT_EQ(spec.positions, PositionKind::kNone);
+  EXPECT_EQ(spec.position_embedding.weight, "");
+  EXPECT_EQ(spec.position_bias, PositionBiasKind::kAlibi);
+  EXPECT_EQ(spec.max_positions, 5);
+  EXPECT_EQ(spec.gate, Gate::kFirst);
+  EXPECT_EQ(spec.activation, Activation::kGelu);
+  EXPECT_EQ(spec.ffn_in.weight, "encoder.layer.{layer}.mlp.gated_layers.weight");
+  EXPECT_EQ(spec.ffn_in.bias, "");
+  EXPECT_EQ(spec.ffn_out.bias, "encoder.layer.{layer}.mlp.wo.bias");
+  EXPECT_EQ(spec.norm2.weight, "encoder.layer.{layer}.mlp.layernorm.weight");
+}
+
+TEST(JinaBertTest, ReadsWhichGateThereIs) {
+  const EncoderSpec relu =
+      SpecOf(With(TinyJinaBert(), {{"feed_forward_type", "reglu"}, {"hidden_act", "gelu"}}));
+  EXPECT_EQ(relu.activation, Activation::kRelu);
+  EXPECT_EQ(relu.gate, Gate::kFirst);
+  const EncoderSpec none = SpecOf(Without(TinyJinaBert(), "feed_forward_type"));
+  EXPECT_EQ(none.gate, Gate::kNone);
+  EXPECT_EQ(none.ffn_in.weight, "encoder.layer.{layer}.intermediate.dense.weight");
+}
+
+TEST(JinaBertTest, RefusesWhatChangesTheMaths) {
+  ExpectRefused(With(TinyJinaBert(), {{"feed_forward_type", "swiglu"}}),
+                HasSubstr("feed_forward_type is \"swiglu\""));
+  ExpectRefused(With(TinyJinaBert(), {{"emb_pooler", "cls"}}), HasSubstr("emb_pooler is \"cls\""));
+  ExpectRefused(With(TinyBert(), {{"feed_forward_type", "geglu"}}),
+                HasSubstr("feed_forward_type is \"geglu\""));
+}
+
+TEST(JinaBertTest, NamesItsOwnCodeAsBertMayNot) {
+  const json code = {{"auto_map", {{"AutoModel", "code--modeling_bert.JinaBertModel"}}}};
+  EXPECT_THAT(SpecFromConfig(With(TinyJinaBert(), code)).status(), IsOk());
+  ExpectRefused(With(TinyBert(), code), HasSubstr("auto_map is"));
+}
+
 TEST(PublishedConfigurationsTest, Load) {
   EXPECT_EQ(SpecOf(json::parse(R"({
     "architectures": ["RobertaForMaskedLM"], "attention_probs_dropout_prob": 0.1,

@@ -114,6 +114,12 @@ inline nlohmann::json TinyGte() {
   return config;
 }
 
+inline nlohmann::json TinyJinaBert() {
+  nlohmann::json config = TinyBert();
+  config.update({{"position_embedding_type", "alibi"}, {"feed_forward_type", "geglu"}});
+  return config;
+}
+
 inline nlohmann::json TinyTokenEncoder() {
   return {{"model_type", "token_encoder"},
           {"input_size", 7},
@@ -157,11 +163,22 @@ inline nlohmann::json TinyTorchEncoder() {
 }
 
 inline std::vector<nlohmann::json> TinyModels() {
-  return {TinyBert(),      TinyRoberta(),        TinyDistilBert(),
-          TinyMpnet(),     TinyElectra(),        TinyModernBert(),
-          TinyEsm(),       TinyNomicBert(),      TinyAlbert(),
-          TinyGte(),       TinyTokenEncoder(),   TinySharedProjection(),
-          TinyAttention(), TinyAttentionStack(), TinyTorchEncoder()};
+  return {TinyBert(),
+          TinyRoberta(),
+          TinyDistilBert(),
+          TinyMpnet(),
+          TinyElectra(),
+          TinyModernBert(),
+          TinyEsm(),
+          TinyNomicBert(),
+          TinyAlbert(),
+          TinyGte(),
+          TinyJinaBert(),
+          TinyTokenEncoder(),
+          TinySharedProjection(),
+          TinyAttention(),
+          TinyAttentionStack(),
+          TinyTorchEncoder()};
 }
 
 inline TestTensor* FindTensor(std::vector<TestTensor>& tensors, std::string_view name) {
