@@ -247,6 +247,7 @@ class Loader {
                                 .width = spec_.rotary_width,
                                 .positions = spec_.max_positions,
                                 .base = base,
+                                .divisor = spec_.rotary_divisor,
                                 .frequencies = frequencies.floats()});
   }
 

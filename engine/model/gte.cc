@@ -33,6 +33,24 @@ void NameTensors(EncoderSpec& spec) {
   spec.harmless = {"embeddings.position_ids", "embeddings.rotary_emb.inv_freq"};
 }
 
+constexpr NamedValue<bool> kScalings[] = {{"ntk", true}};
+
+// Positions scaled so that the longest wave is as many times longer as texts are than in training:
+// the base is `factor` times as large, and each of the d / 2 frequencies that it gives is divided by
+// factor ^ (2 / d) (NTK-aware scaling, as the model's own code has it).
+void ReadScaling(ConfigReader& config, EncoderSpec& spec) {
+  const nlohmann::json* scaling = config.Find("rope_scaling");
+  if (scaling == nullptr || scaling->is_null()) return;
+  ConfigReader keys = config.Nested(*scaling, config.PathOf("rope_scaling"));
+  keys.Choice("type", kScalings);
+  keys.Only("mixed_b", nullptr);
+  const double factor = keys.Positive("factor");
+  if (factor < 1) keys.Fault("factor", "a number from 1");
+  keys.Finish();
+  spec.rotary_base *= factor;
+  spec.rotary_divisor = std::pow(factor, 2 / static_cast<double>(spec.head_dim()));
+}
+
 // Sizes, of which each is in every file of the model's own code.
 void ReadOwnKeys(ConfigReader& config, EncoderSpec& spec) {
   spec.vocab_size = config.Size("vocab_size");
@@ -45,7 +63,8 @@ void ReadOwnKeys(ConfigReader& config, EncoderSpec& spec) {
   spec.norm_eps = config.Positive("layer_norm_eps");
   spec.activation = config.Choice("hidden_act", kTransformersActivations);
   spec.rotary_base = config.Positive("rope_theta");
-  RefuseRotationKeys(config);
+  ReadScaling(config, spec);
+  config.Only("rope_parameters", nullptr);
 }
 
 // The same with the defaults of GteConfig.

@@ -173,6 +173,7 @@ struct EncoderSpec {
   int64_t rotary_width = 0;
   double rotary_base = 10000;
   double rotary_base_local = 10000;  // of local blocks
+  double rotary_divisor = 1;         // of all frequencies that a base gives
   TensorNames query, key, value;     // kSeparate, kSharedByHeads
   TensorNames fused_qkv;             // kFused, kFusedByHead
   TensorNames attention_output, norm1, ffn_in, ffn_gate, ffn_out, norm2;

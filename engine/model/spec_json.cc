@@ -92,6 +92,7 @@ void VisitSpec(Spec& spec, Visitor& visit) {
   visit.Size("rotary_width", spec.rotary_width, kOptional);
   visit.Positive("rotary_base", spec.rotary_base, kOptional);
   visit.Positive("rotary_base_local", spec.rotary_base_local, kOptional);
+  visit.Positive("rotary_divisor", spec.rotary_divisor, kOptional);
   visit.Names("query", spec.query);
   visit.Names("key", spec.key);
   visit.Names("value", spec.value);

@@ -89,6 +89,8 @@ class Validator {
             "; expected a number above 0");
     Require(FitsFloat(spec_.rotary_base_local), "rotary_base_local is ", spec_.rotary_base_local,
             "; expected a number above 0");
+    Require(FitsFloat(spec_.rotary_divisor), "rotary_divisor is ", spec_.rotary_divisor,
+            "; expected a number above 0");
     Require(spec_.rotary_frequencies.weight.empty() || spec_.local_window == 0,
             "rotary_frequencies.weight is \"", spec_.rotary_frequencies.weight,
             "\"; expected none where blocks are local, which turn by a base of their own");

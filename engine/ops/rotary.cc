@@ -62,8 +62,9 @@ absl::StatusOr<Rotary> Rotary::Create(const RotaryOptions& options) {
     // Each step rounded as PyTorch rounds it.
     const float exponent = static_cast<float>(2 * i) / static_cast<float>(options.width);
     const auto power = static_cast<float>(std::pow(options.base, static_cast<double>(exponent)));
-    const float frequency =
-        options.frequencies.empty() ? 1.0f / power : options.frequencies[static_cast<size_t>(i)];
+    const float frequency = options.frequencies.empty()
+                                ? 1.0f / power / static_cast<float>(options.divisor)
+                                : options.frequencies[static_cast<size_t>(i)];
     for (int64_t position = 0; position < options.positions; ++position) {
       const auto angle = static_cast<double>(static_cast<float>(position) * frequency);
       table[position * options.width + i] = static_cast<float>(std::cos(angle));
@@ -78,10 +79,11 @@ absl::StatusOr<Rotary> Rotary::Create(const RotaryOptions& options) {
 size_t Rotary::bytes() const { return impl_->table.size(); }
 
 void Rotary::Run(int64_t position, float* qkv) const {
-  const auto& [heads, strides, width, positions, base, frequencies] = impl_->options;
+  const RotaryOptions& options = impl_->options;
+  const QkvStrides& strides = options.strides;
   const int64_t pairs = impl_->pairs();
-  const float* const cosines = impl_->table.floats().data() + position * width;
-  for (int64_t head = 0; head < heads; ++head) {
+  const float* const cosines = impl_->table.floats().data() + position * options.width;
+  for (int64_t head = 0; head < options.heads; ++head) {
     for (const int64_t offset : {strides.q_offset, strides.k_offset}) {
       float* const values = qkv + head * strides.head_stride + offset;
       HWY_DYNAMIC_DISPATCH(TurnPairs)(cosines, cosines + pairs, pairs, values, values + pairs);

@@ -25,7 +25,8 @@ struct RotaryOptions {
   QkvStrides strides;                  // where q and k lie in a row
   int64_t width = 0;                   // leading values of each head that are turned; even
   int64_t positions = 0;               // 0 … positions-1 can be asked for
-  double base = 10000;                 // frequency[i] = base ^ (−2i / width)
+  double base = 10000;                 // frequency[i] = base ^ (−2i / width) / divisor
+  double divisor = 1;                  // above 1 where positions are scaled (NTK-aware, Peng 2023)
   std::span<const float> frequencies;  // [width / 2] in place of the base's; empty: those
 };
 

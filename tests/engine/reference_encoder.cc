@@ -155,6 +155,7 @@ class Runner {
         .strides = {.head_stride = spec_.head_dim(), .q_offset = 0, .k_offset = h},
         .width = spec_.rotary_width,
         .base = spec_.window_of(layer) > 0 ? spec_.rotary_base_local : spec_.rotary_base,
+        .divisor = spec_.rotary_divisor,
         .frequencies = frequencies};
     for (int64_t token = 0; token < tokens_; ++token) {
       const std::span<float> row =

@@ -106,6 +106,7 @@ class SpecMaker {
       spec.rotary_width = 2 * Pick({1, spec.head_dim() / 2});
       spec.rotary_base = 1000;
       spec.rotary_base_local = 50;
+      spec.rotary_divisor = 1.5;
       if (Chance(3)) spec.rotary_frequencies = {"frequencies", ""};
     }
     if (spec.has_positions()) spec.max_positions = 300;

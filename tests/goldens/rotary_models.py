@@ -1,9 +1,12 @@
 """The goldens of the families with rotary positions, from the classes of Hugging Face
 transformers."""
 
+import torch
 from transformers import (
     EsmConfig,
     EsmForMaskedLM,
+    EsmForSequenceClassification,
+    EsmForTokenClassification,
     EsmModel,
     GteConfig,
     GteModel,
@@ -124,6 +127,10 @@ def gte_of_its_own_code(name, seed):
     config = GteConfig(**NARROW, type_vocab_size=0, layer_norm_eps=1e-5, rope_parameters=rotation)
     kept = (*NARROW, "type_vocab_size", "layer_norm_eps", "hidden_act", "pad_token_id")
     golden = golden_of(name, seed, GteModel(config))
+    # Scaled positions are of its own code alone: base · factor, divided by factor ^ (2 / d).
+    factor, d = 4.0, config.hidden_size // config.num_attention_heads
+    frequencies = golden.module.rotary_emb.inv_freq
+    frequencies.copy_((500.0 * factor) ** (-torch.arange(0, d, 2) / d) / factor ** (2 / d))
     sizes = {key: golden.config[key] for key in kept if key in golden.config}
     return as_saved(
         golden,
@@ -132,7 +139,7 @@ def gte_of_its_own_code(name, seed):
         auto_map={"AutoModel": "example/new--modeling.NewModel"},
         position_embedding_type="rope",
         rope_theta=500.0,
-        rope_scaling=None,
+        rope_scaling={"type": "ntk", "factor": factor},
         layer_norm_type="layer_norm",
         logn_attention_scale=False,
         logn_attention_clip1=False,
@@ -147,6 +154,10 @@ def all_goldens():
     config = EsmConfig(**NARROW, **PROTEINS, token_dropout=True, mask_token_id=32)
     yield esm("esm", 141, EsmModel(config))
     yield esm_of_the_first_checkpoints("esm_masked_lm", 142)
+    small = NARROW | {"num_hidden_layers": 1}
+    yield esm("esm_tokens", 143, EsmForTokenClassification(EsmConfig(**small, **PROTEINS)))
+    config = EsmConfig(**small, **PROTEINS, num_labels=3)
+    yield esm("esm_sequences", 144, EsmForSequenceClassification(config))
     yield modernbert("modernbert", 171, layers=4, local_attention=8)
     yield modernbert_of_the_first_checkpoints("modernbert_biases", 172)
     for name, seed, model, config in (

@@ -765,6 +765,14 @@ TEST(GteTest, ReadsTheKeysOfItsOwnCode) {
             "embeddings.token_type_embeddings.weight");
 }
 
+TEST(GteTest, StretchesItsPositionsByTheFactorOfItsOwnCode) {
+  const EncoderSpec spec =
+      SpecOf(With(TinyGte(), {{"rope_scaling", {{"type", "ntk"}, {"factor", 8.0}}}}));
+  EXPECT_EQ(spec.rotary_base, 8 * 500000);
+  EXPECT_EQ(spec.rotary_divisor, 8);  // a head has 2 values
+  EXPECT_EQ(SpecOf(TinyGte()).rotary_divisor, 1);
+}
+
 TEST(GteTest, HasTheDefaultsOfTheLibrary) {
   const EncoderSpec spec = SpecOf({{"model_type", "gte"}});
   EXPECT_EQ(spec.vocab_size, 250048);
@@ -776,8 +784,15 @@ TEST(GteTest, HasTheDefaultsOfTheLibrary) {
 }
 
 TEST(GteTest, RefusesWhatChangesTheMaths) {
-  ExpectRefused(With(TinyGte(), {{"rope_scaling", {{"type", "ntk"}, {"factor", 2.0}}}}),
-                HasSubstr("rope_scaling is {\"factor\":2.0,\"type\":\"ntk\"}"));
+  const json library = {{"model_type", "gte"}};
+  const json ntk = {{"type", "ntk"}, {"factor", 2.0}};
+  ExpectRefused(With(library, {{"rope_scaling", ntk}}), HasSubstr("rope_scaling is {"));
+  ExpectRefused(With(TinyGte(), {{"rope_scaling", With(ntk, {{"type", "linear"}})}}),
+                HasSubstr("rope_scaling.type is \"linear\"; expected one of \"ntk\""));
+  ExpectRefused(With(TinyGte(), {{"rope_scaling", With(ntk, {{"mixed_b", 0.5}})}}),
+                HasSubstr("rope_scaling.mixed_b is 0.5"));
+  ExpectRefused(With(TinyGte(), {{"rope_scaling", With(ntk, {{"factor", 0.5}})}}),
+                HasSubstr("rope_scaling.factor is 0.5; expected a number from 1"));
   ExpectRefused(With(TinyGte(), {{"position_embedding_type", "absolute"}}),
                 HasSubstr("position_embedding_type is \"absolute\""));
   ExpectRefused(With(TinyGte(), {{"layer_norm_type", "rms_norm"}}),
@@ -788,9 +803,6 @@ TEST(GteTest, RefusesWhatChangesTheMaths) {
   ExpectRefused(Without(TinyGte(), "rope_theta"), HasSubstr("rope_theta is missing"));
 }
 
-// ---- The first checkpoint of each of these families ---------------------------------------------
-
-// As their config.json files are published.
 // ---- JinaBERT -----------------------------------------------------------------------------------
 
 TEST(JinaBertTest, HasSlopesAndAGateInPlaceOfPositions) {
@@ -832,6 +844,9 @@ TEST(JinaBertTest, NamesItsOwnCodeAsBertMayNot) {
   ExpectRefused(With(TinyBert(), code), HasSubstr("auto_map is"));
 }
 
+// ---- The first checkpoint of each of these families ---------------------------------------------
+
+// As their config.json files are published.
 TEST(PublishedConfigurationsTest, Load) {
   EXPECT_EQ(SpecOf(json::parse(R"({
     "architectures": ["RobertaForMaskedLM"], "attention_probs_dropout_prob": 0.1,

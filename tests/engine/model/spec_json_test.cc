@@ -53,6 +53,7 @@ EncoderSpec FullSpec() {
   spec.rotary_width = 16;
   spec.rotary_base = 17;
   spec.rotary_base_local = 18;
+  spec.rotary_divisor = 1.25;
   spec.ffn_gate = {"gg", "hh"};
   spec.rotary_frequencies = {"ii", ""};
   spec.embedding_steps = {{.names = {"ee", "ff"}, .out = 14, .activation = Activation::kRelu}};

@@ -152,6 +152,7 @@ TEST(ValidateSpecTest, RefusesRotationsThatDoNotFitAHead) {
   ExpectFault(TinyBert(), "rotary_base_local is -1", [](Spec& s) { s.rotary_base_local = -1; });
   ExpectFault(TinyModernBert(), "rotary_frequencies.weight is \"f\"; expected none where blocks",
               [](Spec& s) { s.rotary_frequencies = {"f", ""}; });
+  ExpectFault(TinyBert(), "rotary_divisor is 0", [](Spec& s) { s.rotary_divisor = 0; });
   ExpectFault(TinyBert(), "rotary_base is 0", [](Spec& s) { s.rotary_base = 0; });
   ExpectFault(TinyTokenEncoder(), "max_positions is 0", [](Spec& s) { s.rotary_width = 2; });
   ExpectFault(TinyBert(), "rotary_frequencies.weight is \"f\"",

@@ -79,8 +79,10 @@ std::vector<double> Rotate(const ops::RotaryOptions& options, int64_t position,
         const size_t high = low + static_cast<size_t>(pairs);
         const float frequency =
             options.frequencies.empty()
-                ? static_cast<float>(std::pow(options.base, -2.0 * static_cast<double>(i) /
-                                                                static_cast<double>(options.width)))
+                ? static_cast<float>(
+                      std::pow(options.base,
+                               -2.0 * static_cast<double>(i) / static_cast<double>(options.width)) /
+                      options.divisor)
                 : options.frequencies[static_cast<size_t>(i)];
         const double angle = static_cast<float>(position) * frequency;
         dst[low] = qkv[low] * std::cos(angle) - qkv[high] * std::sin(angle);

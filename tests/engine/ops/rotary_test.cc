@@ -38,8 +38,12 @@ class RotaryTest : public ::testing::TestWithParam<Case> {};
 
 TEST_P(RotaryTest, EqualsReferenceAtEveryPosition) {
   const Case& c = GetParam();
-  const RotaryOptions options = {
-      .heads = c.heads, .strides = StridesOf(c), .width = c.width, .positions = 70, .base = 1000};
+  const RotaryOptions options = {.heads = c.heads,
+                                 .strides = StridesOf(c),
+                                 .width = c.width,
+                                 .positions = 70,
+                                 .base = 1000,
+                                 .divisor = 1.25};
   const Rotary rotary = Create(options);
   std::mt19937 rng(1);
   std::normal_distribution<float> normal;
