@@ -1,8 +1,10 @@
 // Goal:   a sequence has the same bits alone and beside any others, in every family.
 // Method: the models of tests/goldens; random sequences of 1, 2, 33 and the longest number of tokens
-//         that the model takes, and of numbers around its window; alone, and all in one batch in
-//         two orders.
+//         that the model takes, and of numbers around its window; alone, all in one batch in two
+//         orders, and each behind one that is not finite.
 #include <algorithm>
+#include <cmath>
+#include <limits>
 #include <memory>
 #include <random>
 #include <set>
@@ -96,33 +98,77 @@ std::vector<std::vector<std::byte>> BytesOf(const Answer& answer) {
   return bytes;
 }
 
-class AloneAndBatchedTest : public ::testing::TestWithParam<std::string> {};
-
-TEST_P(AloneAndBatchedTest, GiveTheSameBits) {
-  const auto engine = LoadEngine(ReadGolden(GetParam()).folder + "/model");
-  const auto worker = NewWorker(*engine);
-  const Sequences sequences(engine->spec());
-  const OutputSpec outputs = Outputs(engine->spec());
-  std::vector<std::vector<std::vector<std::byte>>> alone;
-  for (const Sequence& sequence : sequences.all()) {
-    alone.push_back(BytesOf(Ask(*engine, *worker, {.sequences = {sequence}, .outputs = outputs})));
+class AloneAndBatchedTest : public ::testing::TestWithParam<std::string> {
+ protected:
+  AloneAndBatchedTest() {
+    for (const Sequence& sequence : sequences_.all()) {
+      alone_.push_back(
+          BytesOf(Ask(*engine_, *worker_, {.sequences = {sequence}, .outputs = outputs_})));
+    }
   }
 
-  std::vector<size_t> order(alone.size());
+  std::unique_ptr<Prepared> Prepare(const Sequence& sequence) const {
+    return std::make_unique<Prepared>(*engine_,
+                                      Request{.sequences = {sequence}, .outputs = outputs_});
+  }
+
+  const std::unique_ptr<Engine> engine_ = LoadEngine(ReadGolden(GetParam()).folder + "/model");
+  const std::unique_ptr<Worker> worker_ = NewWorker(*engine_);
+  const Sequences sequences_{engine_->spec()};
+  const OutputSpec outputs_ = Outputs(engine_->spec());
+  std::vector<std::vector<std::vector<std::byte>>> alone_;  // the answers
+};
+
+TEST_P(AloneAndBatchedTest, GiveTheSameBits) {
+  std::vector<size_t> order(alone_.size());
   for (size_t i = 0; i < order.size(); ++i) order[i] = i;
   for (int turn = 0; turn < 2; ++turn, std::ranges::reverse(order)) {
     std::vector<std::unique_ptr<Prepared>> calls;
     std::vector<BatchItem> items;
     for (const size_t i : order) {
-      calls.push_back(std::make_unique<Prepared>(
-          *engine, Request{.sequences = {sequences.all()[i]}, .outputs = outputs}));
+      calls.push_back(Prepare(sequences_.all()[i]));
       calls.back()->AppendItems(items);
     }
-    ASSERT_TRUE(worker->Run(items, NeverAbandoned).ok());
+    ASSERT_TRUE(worker_->Run(items, NeverAbandoned).ok());
     for (size_t call = 0; call < calls.size(); ++call) {
       ASSERT_TRUE(items[call].status.ok()) << items[call].status;
-      EXPECT_EQ(BytesOf(calls[call]->answer), alone[order[call]])
-          << sequences.all()[order[call]].tokens() << " tokens, turn " << turn;
+      EXPECT_EQ(BytesOf(calls[call]->answer), alone_[order[call]])
+          << sequences_.all()[order[call]].tokens() << " tokens, turn " << turn;
+    }
+  }
+}
+
+// What one sequence computes never enters the sums of another, not even multiplied by 0.
+TEST_P(AloneAndBatchedTest, ANeighbourThatIsNotFiniteChangesNoBit) {
+  const int64_t width = engine_->spec().input_size();
+  const int64_t most = *LengthsFor(engine_->spec()).rbegin();
+  for (const float poison : {NAN, INFINITY, std::numeric_limits<float>::max()}) {
+    std::vector<std::vector<float>> values(alone_.size());
+    std::vector<std::vector<int64_t>> shapes(alone_.size());
+    std::vector<std::unique_ptr<Prepared>> bad, good;
+    std::vector<BatchItem> items;
+    for (size_t i = 0; i < alone_.size(); ++i) {
+      // An odd number of rows, so that tiles have some of both.
+      shapes[i] = {std::min<int64_t>(most, 3 + 10 * static_cast<int64_t>(i)), width};
+      values[i].assign(static_cast<size_t>(shapes[i][0] * width), 1);
+      bad.push_back(
+          Prepare({.inputs_embeds = InputTensor{.dtype = DataType::kFp32,
+                                                .shape = shapes[i],
+                                                .data = std::as_bytes(std::span(values[i]))}}));
+      // Only now, as validation lets no such numbers in; they may well arise further on.
+      std::ranges::fill(values[i], poison);
+      bad.back()->AppendItems(items);
+      good.push_back(Prepare(sequences_.all()[i]));
+      good.back()->AppendItems(items);
+    }
+    ASSERT_TRUE(worker_->Run(items, NeverAbandoned).ok());
+    for (size_t i = 0; i < alone_.size(); ++i) {
+      if (std::isnan(poison)) {
+        EXPECT_EQ(items[2 * i].status.code(), absl::StatusCode::kInternal);
+      }
+      ASSERT_TRUE(items[2 * i + 1].status.ok()) << items[2 * i + 1].status;
+      EXPECT_EQ(BytesOf(good[i]->answer), alone_[i])
+          << sequences_.all()[i].tokens() << " tokens beside " << poison;
     }
   }
 }
