@@ -10,6 +10,8 @@ from transformers import (
     BertForSequenceClassification,
     BertForTokenClassification,
     CamembertConfig,
+    CamembertForMaskedLM,
+    CamembertForSequenceClassification,
     CamembertForTokenClassification,
     DistilBertForMaskedLM,
     DistilBertForSequenceClassification,
@@ -34,6 +36,7 @@ from transformers import (
     RobertaConfig,
     RobertaForMaskedLM,
     RobertaForSequenceClassification,
+    RobertaForTokenClassification,
     XLMRobertaConfig,
     XLMRobertaForMaskedLM,
     XLMRobertaForSequenceClassification,
@@ -44,6 +47,9 @@ from golden_model import saved_by_the_library
 from transformers_models import NARROW, distilbert_config, golden_of
 
 SIZES = NARROW | {"num_hidden_layers": 1}  # the blocks have goldens of their own
+# Of second goldens, whose sizes and number of labels are others and which are small.
+SMALL = SIZES | {"hidden_size": 8, "intermediate_size": 12, "vocab_size": 20}
+SMALL_WORDS = SMALL | {"embedding_size": 6}
 
 LABELS = {"id2label": {0: "O", 1: "B-PER", 2: "I-PER"}, "label2id": {"O": 0, "B-PER": 1, "I-PER": 2}}
 LARGE_EPS = {"layer_norm_eps": 1e-5}
@@ -51,9 +57,9 @@ ONE_TYPE = {"type_vocab_size": 1}
 NARROW_WORDS = SIZES | {"embedding_size": 12}
 
 
-def masked_lm(name, seed, model, config, table, decoder):
+def masked_lm(name, seed, model, config, table, decoder, edges=True):
     """Saved as the library does, with the tied matrix once; and under its other name."""
-    golden = golden_of(name, seed, model(config))
+    golden = golden_of(name, seed, model(config), edges=edges)
     state = golden.folders["model"]
     once = {key: value for key, value in state.items() if not key.startswith(decoder)}
     decoder_alone = {key: value for key, value in state.items() if key != table}
@@ -138,3 +144,27 @@ def all_goldens():
         yield golden
     mpnet = {"table": "mpnet.embeddings.word_embeddings.weight", "decoder": "lm_head.decoder"}
     yield masked_lm("mpnet_masked_lm", 239, MPNetForMaskedLM, MPNetConfig(**SIZES), **mpnet)
+    yield from second_goldens(roberta)
+
+
+def second_goldens(roberta):
+    """Of heads that have one so far. RoBERTa, XLM-R and CamemBERT share theirs."""
+    yield masked_lm("camembert_masked_lm", 243, CamembertForMaskedLM,
+                    CamembertConfig(**SMALL, **ONE_TYPE), **roberta, edges=False)  # fmt: skip
+    for name, seed, model, config in (
+        ("camembert_sequences", 253, CamembertForSequenceClassification,
+         CamembertConfig(**SMALL, **LARGE_EPS, num_labels=1)),
+        ("distilbert_sequences_one", 255, DistilBertForSequenceClassification,
+         distilbert_config(SMALL, num_labels=1)),
+        ("electra_sequences_one", 256, ElectraForSequenceClassification,
+         ElectraConfig(**SMALL_WORDS, num_labels=1)),
+        ("albert_sequences_one", 257, AlbertForSequenceClassification,
+         AlbertConfig(**SMALL_WORDS, num_labels=1)),
+        ("roberta_tokens", 271, RobertaForTokenClassification, RobertaConfig(**SMALL, **LABELS)),
+        ("distilbert_tokens_two", 265, DistilBertForTokenClassification, distilbert_config(SMALL)),
+        ("electra_tokens_two", 266, ElectraForTokenClassification, ElectraConfig(**SMALL_WORDS)),
+        ("albert_tokens_two", 267, AlbertForTokenClassification, AlbertConfig(**SMALL_WORDS)),
+        ("electra_replaced_relu", 268, ElectraForPreTraining,
+         ElectraConfig(**SMALL_WORDS, hidden_act="relu")),
+    ):  # fmt: skip
+        yield golden_of(name, seed, model(config), edges=False)

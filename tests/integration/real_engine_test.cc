@@ -218,8 +218,9 @@ TEST_P(StreamTest, GivesTheBitsOfEncodeHoweverItIsCut) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Family, StreamTest,
-                         ::testing::Values("bert", "fused_qkv_stack", "shared_projection",
-                                           "token_encoder", "torch_pre_gelu_final_norm"));
+                         ::testing::Values("bert", "bert_sequences", "fused_qkv_stack", "electra",
+                                           "shared_projection", "token_encoder",
+                                           "torch_pre_gelu_final_norm"));
 
 // ---- The bundled model ------------------------------------------------------------------------
 
