@@ -244,8 +244,12 @@ def all_goldens():
         yield bert_models.bert(
             f"bert_{act}", 60 + i, hidden=16, heads=2, ffn=24, act=act, full=False
         )
-    yield bert_models.sentence_transformer("sentence_bert_mean", 71, "mean", normalize=True)
-    yield bert_models.sentence_transformer("sentence_bert_cls", 72, "cls", normalize=False)
+    yield bert_models.sentence_transformer(
+        "sentence_bert_mean", 71, "mean", normalize=True, layers=1
+    )
+    yield bert_models.sentence_transformer(
+        "sentence_bert_cls", 72, "cls", normalize=False, layers=1
+    )
     yield bert_models.sentence_transformer(
         "sentence_bert_dense",
         73,
