@@ -101,10 +101,10 @@ EncoderSpec GteSpec(ConfigReader& config) {
   NameTensors(spec);
   AddTanhPooler(WithBias("pooler.dense"), spec);
   config.Only("position_embedding_type", "rope");
-  config.Only("layer_norm_type", "layer_norm");
+  config.Only("layer_norm_type", "layer_norm", ConfigReader::Changes::kTensors);
   config.Only("logn_attention_scale", false);
   config.Only("logn_attention_clip1", false);
-  config.Only("pack_qkv", true);
+  config.Only("pack_qkv", true, ConfigReader::Changes::kTensors);
   RefuseTransformersSwitches(config);
   config.Ignore(kTransformersHarmlessKeys);
   config.Ignore(kOwnCodeKeys);

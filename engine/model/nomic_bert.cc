@@ -91,17 +91,20 @@ void ReadFirstKeys(ConfigReader& config, EncoderSpec& spec) {
 }
 
 void RefuseFirstSwitches(ConfigReader& config) {
-  for (const char* key :
-       {"rotary_emb_interleaved", "prenorm", "parallel_block", "parallel_block_tied_norm",
-        "use_rms_norm", "causal", "scale_attn_by_inverse_layer_idx", "expert_choice_router"}) {
+  using enum ConfigReader::Changes;
+  for (const char* key : {"rotary_emb_interleaved", "prenorm", "causal",
+                          "scale_attn_by_inverse_layer_idx", "expert_choice_router"}) {
     config.Only(key, false);
+  }
+  for (const char* key : {"parallel_block", "parallel_block_tied_norm", "use_rms_norm"}) {
+    config.Only(key, false, kTensors);
   }
   config.Only("scale_attn_weights", true);
   config.Only("rotary_emb_scale_base", nullptr);
   // Mixtures of experts.
-  config.Only("moe_every_n_layers", 0);
-  config.Only("num_experts", 0);
-  config.Only("num_shared_experts", 0);
+  config.Only("moe_every_n_layers", 0, kTensors);
+  config.Only("num_experts", 0, kTensors);
+  config.Only("num_shared_experts", 0, kTensors);
   config.Ignore(kFirstHarmlessKeys);
 }
 
@@ -117,7 +120,11 @@ void ReadLibraryKeys(ConfigReader& config, EncoderSpec& spec) {
   spec.activation =
       config.Choice("hidden_act", kTransformersActivations, std::optional(Activation::kSilu));
   NameTensors(spec);
-  config.Only("head_dim", spec.head_dim());
+  if (config.InDoubt("hidden_size") || config.InDoubt("num_attention_heads")) {
+    config.Ignore({{"head_dim"}});
+  } else {
+    config.Only("head_dim", spec.head_dim(), ConfigReader::Changes::kTensors);
+  }
   spec.rotary_width = spec.head_dim();
   spec.rotary_base = ReadRotaryBase(config, "rope_theta", 1000);
 }
