@@ -3,10 +3,13 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <set>
 #include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "engine/io/json.h"
+#include "engine/model/faults.h"
 #include "engine/status_macros.h"
 
 namespace encoderd {
@@ -15,19 +18,22 @@ namespace {
 // Reads tensors and builds operations of one model with one way of cutting rows.
 class Loader {
  public:
-  Loader(const EncoderSpec& spec, const Checkpoint& checkpoint, ops::RowBuckets buckets)
-      : spec_(spec), checkpoint_(checkpoint), buckets_(buckets) {}
+  Loader(const EncoderSpec& spec, const Checkpoint& checkpoint, ops::RowBuckets buckets,
+         Faults& faults)
+      : spec_(spec), checkpoint_(checkpoint), buckets_(buckets), faults_(faults) {}
 
-  // The tensor, refused by name where it is not finite: ReLU would turn a NaN that it makes into a
+  // The tensor. Where it is not finite that is a fault: ReLU would turn a NaN that it makes into a
   // plausible 0. (A bad row of an embedding table is found in the answers that it reaches.)
   absl::Status ReadFinite(const std::string& name, std::span<float> dst) const {
     RETURN_IF_ERROR(checkpoint_.ReadInto(name, dst));
-    const auto bad =
-        std::find_if(dst.begin(), dst.end(), [](float x) { return !std::isfinite(x); });
-    if (bad == dst.end()) return absl::OkStatus();
-    return absl::InvalidArgumentError(absl::StrCat("tensor \"", name, "\": element ",
-                                                   bad - dst.begin(), " is ", *bad,
-                                                   "; expected finite numbers"));
+    const auto bad = [](float x) { return !std::isfinite(x); };
+    const auto first = std::ranges::find_if(dst, bad);
+    if (first == dst.end()) return absl::OkStatus();
+    faults_.Add(absl::StrCat("tensor \"", Printable(checkpoint_.NameInFile(name)), "\": element ",
+                             first - dst.begin(), " is ", *first, ", the first of ",
+                             std::ranges::count_if(dst, bad), " such of ", dst.size(),
+                             "; expected finite numbers"));
+    return absl::OkStatus();
   }
 
   absl::StatusOr<ops::Linear> ReadLinear(const TensorNames& names, int64_t in, int64_t out,
@@ -115,16 +121,25 @@ class Loader {
                                   buckets_);
   }
 
+  // Two stacks may begin alike, as a classifier does with the pooler: what they share is held once.
+  absl::StatusOr<ops::Linear> ReadLinearStep(const Step& step, int64_t width) {
+    for (const auto& [known, linear] : linear_steps_) {
+      if (known == step) return linear;
+    }
+    ASSIGN_OR_RETURN(ops::Linear linear, ReadLinear(step.names, width, step.out, step.activation));
+    linear_steps_.emplace_back(step, linear);
+    return linear;
+  }
+
   absl::StatusOr<std::vector<StepWeights>> ReadSteps(const std::vector<Step>& steps,
-                                                     int64_t width) const {
+                                                     int64_t width) {
     std::vector<StepWeights> weights(steps.size());
     for (size_t i = 0; i < steps.size(); ++i) {
       const Step& step = steps[i];
       if (step.kind == Step::Kind::kNorm) {
         ASSIGN_OR_RETURN(weights[i].norm, ReadNorm(step.names, width, step.activation));
       } else {
-        ASSIGN_OR_RETURN(weights[i].linear,
-                         ReadLinear(step.names, width, step.out, step.activation));
+        ASSIGN_OR_RETURN(weights[i].linear, ReadLinearStep(step, width));
         width = step.out;
       }
     }
@@ -275,7 +290,7 @@ class Loader {
     return table;
   }
 
-  absl::StatusOr<EncoderWeights> ReadAll() const {
+  absl::StatusOr<EncoderWeights> ReadAll() {
     EncoderWeights weights;
     weights.buckets = buckets_;
     if (spec_.input == InputKind::kTokenIds) {
@@ -320,6 +335,8 @@ class Loader {
   const EncoderSpec& spec_;
   const Checkpoint& checkpoint_;
   ops::RowBuckets buckets_;
+  Faults& faults_;
+  std::vector<std::pair<Step, ops::Linear>> linear_steps_;  // all that have been read
 };
 
 // Whether rows keep their bits in every bucket, tried on each operation that differs from those
@@ -375,8 +392,12 @@ size_t EncoderWeights::bytes() const {
   for (const auto* table : {&rotary, &rotary_local}) {
     if (table->has_value()) total += (*table)->bytes();
   }
-  ForEachOperation([&](const ops::Linear& op) { total += op.weights_bytes(); },
-                   [&](const ops::LayerNorm& op) { total += op.weights_bytes(); });
+  std::set<const void*> counted;
+  ForEachOperation(
+      [&](const ops::Linear& op) {
+        if (counted.insert(op.identity()).second) total += op.weights_bytes();
+      },
+      [&](const ops::LayerNorm& op) { total += op.weights_bytes(); });
   return total;
 }
 
@@ -389,11 +410,13 @@ size_t EncoderWeights::scratchpad_bytes() const {
 
 absl::StatusOr<EncoderWeights> LoadWeights(const EncoderSpec& spec, const Checkpoint& checkpoint) {
   const ops::RowBuckets steps(ops::RowBuckets::Mode::kSteps);
-  ASSIGN_OR_RETURN(EncoderWeights weights, Loader(spec, checkpoint, steps).ReadAll());
+  Faults faults;
+  ASSIGN_OR_RETURN(EncoderWeights weights, Loader(spec, checkpoint, steps, faults).ReadAll());
+  RETURN_IF_ERROR(faults.ToStatus(checkpoint.files().path()));
   ASSIGN_OR_RETURN(const bool agree, RowsAgree(weights));
   if (agree) return weights;
   weights = EncoderWeights();  // frees the packed weights before they are read again
-  return Loader(spec, checkpoint, ops::RowBuckets(ops::RowBuckets::Mode::kFixed)).ReadAll();
+  return Loader(spec, checkpoint, ops::RowBuckets(ops::RowBuckets::Mode::kFixed), faults).ReadAll();
 }
 
 }  // namespace encoderd

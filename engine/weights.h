@@ -61,10 +61,11 @@ struct EncoderWeights {
                         const std::function<void(const ops::LayerNorm&)>& norm) const;
 };
 
-// Reads and packs everything the spec names. Also decides how rows are cut: in steps where a row's
-// bits do not depend on the bucket (checked here, on this CPU, for this model's shapes), else in
-// fixed blocks. Errors: those of the checkpoint and of the operations; kResourceExhausted when
-// memory runs out.
+// Reads and packs everything the spec names; steps of two stacks that are the same are held once.
+// Also decides how rows are cut: in steps where a row's bits do not depend on the bucket (checked
+// here, on this CPU, for this model's shapes), else in fixed blocks. Errors: those of the
+// checkpoint and of the operations; kInvalidArgument that names every tensor with numbers that are
+// not finite, embedding tables apart; kResourceExhausted when memory runs out.
 absl::StatusOr<EncoderWeights> LoadWeights(const EncoderSpec& spec, const Checkpoint& checkpoint);
 
 }  // namespace encoderd

@@ -42,6 +42,10 @@ class Checkpoint {
 
   // Names are the spec's, with LayerName applied.
   bool Has(std::string_view name) const { return tensors_.contains(name); }
+  // What the file calls it. REQUIRES: Has(name).
+  const std::string& NameInFile(std::string_view name) const {
+    return tensors_.find(name)->second.name;
+  }
 
   // The whole tensor as fp32; of a word table, the vocab_size rows that ids can reach. Errors:
   // kNotFound when the spec has no such tensor; kResourceExhausted; kDataLoss when the file has

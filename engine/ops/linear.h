@@ -48,6 +48,8 @@ class Linear {
 
   Linear() = default;  // only to be assigned to
 
+  // Copies share their weights, and this.
+  const void* identity() const { return impl_.get(); }
   int64_t in() const;
   int64_t out() const;
   size_t weights_bytes() const;     // packed weights and bias

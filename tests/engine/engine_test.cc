@@ -9,7 +9,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <limits>
 #include <random>
 #include <thread>
 #include <vector>
@@ -29,6 +28,7 @@ namespace {
 
 using ::absl_testing::IsOk;
 using ::absl_testing::StatusIs;
+using ::testing::AllOf;
 using ::testing::Each;
 using ::testing::HasSubstr;
 
@@ -443,21 +443,31 @@ TEST(EngineNumbersTest, NonFiniteResultFailsItsOwnSequenceAlone) {
 }
 
 // ReLU would turn the NaN that such a weight makes into a plausible number.
-TEST(EngineNumbersTest, NonFiniteWeightIsRefusedByName) {
+TEST(EngineNumbersTest, NonFiniteWeightsAreRefusedByNameAllTogether) {
   const TempFolder folder;
   WriteRandomBert(kSmallBert, folder);
   auto file = SafetensorsFile::Open(folder.Path("model.safetensors"));
   ASSERT_THAT(file, IsOk());
-  const std::string name = "encoder.layer.1.intermediate.dense.weight";
-  ASSERT_NE(file->Find(name), nullptr);
   auto text = ReadTextFile(folder.Path("model.safetensors"), uint64_t{1} << 30);
   ASSERT_THAT(text, IsOk());
-  const float infinity = std::numeric_limits<float>::infinity();
-  std::memcpy(text->data() + file->Find(name)->begin + 7 * 4, &infinity, 4);
+  const auto put = [&](const char* name, uint64_t element, float value) {
+    const TensorEntry* entry = file->Find(name);
+    ASSERT_NE(entry, nullptr) << name;
+    std::memcpy(text->data() + entry->begin + element * 4, &value, 4);
+  };
+  put("encoder.layer.1.intermediate.dense.weight", 7, INFINITY);
+  put("encoder.layer.1.intermediate.dense.weight", 9, NAN);
+  put("encoder.layer.0.attention.self.key.bias", 3, -INFINITY);
+  put("embeddings.LayerNorm.weight", 0, NAN);
   folder.Write("model.safetensors", *text);
-  EXPECT_THAT(Engine::Load({.model_dir = folder.path()}),
-              StatusIs(absl::StatusCode::kInvalidArgument,
-                       HasSubstr(name + "\": element 7 is inf; expected finite numbers")));
+  EXPECT_THAT(
+      Engine::Load({.model_dir = folder.path()}),
+      StatusIs(absl::StatusCode::kInvalidArgument,
+               AllOf(HasSubstr(folder.Path("model.safetensors") + ": 3 faults:"),
+                     HasSubstr("\"embeddings.LayerNorm.weight\": element 0 is nan, the first of 1"),
+                     HasSubstr("key.bias\": element 3 is -inf, the first of 1"),
+                     HasSubstr("\"encoder.layer.1.intermediate.dense.weight\": element 7 is inf, "
+                               "the first of 2"))));
 }
 
 TEST_F(EngineTest, NarrowTypesAreTheRoundedFp32) {
