@@ -1,7 +1,7 @@
 // transformers_keys.h — what the config.json files of Hugging Face transformers have in common.
 //
-// Source: the configuration class that all models inherit, and BertConfig, in the versions 2.11,
-//         3.5, 4.8, 4.30, 4.57 and 5.
+// Source: the configuration class that all models inherit, and BertConfig, in the versions 2.3,
+//         2.11, 3.5, 4.8, 4.30, 4.57 and 5.
 #pragma once
 
 #include <string_view>
@@ -43,8 +43,8 @@ inline constexpr std::string_view kTransformersHarmlessKeys[] = {
     "directionality", "pooler_fc_size", "pooler_num_attention_heads", "pooler_num_fc_layers",
     "pooler_size_per_head", "pooler_type", "output_past",
     // Special tokens: ids come from the caller.
-    "pad_token_id", "bos_token_id", "eos_token_id", "sep_token_id", "cls_token_id", "mask_token_id",
-    "unk_token_id", "decoder_start_token_id",
+    "pad_token_id", "bos_token_id", "eos_token_id", "eos_token_ids", "sep_token_id", "cls_token_id",
+    "mask_token_id", "unk_token_id", "decoder_start_token_id",
     // What a call of the library returns.
     "output_attentions", "_output_attentions", "output_hidden_states", "output_scores",
     "return_dict", "return_dict_in_generate",

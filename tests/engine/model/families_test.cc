@@ -305,11 +305,14 @@ TEST(BertTest, AcceptsTheSameSwitchesWhenTheyAreOff) {
   EXPECT_EQ(spec, SpecOf(TinyBert()));
 }
 
-// What PretrainedConfig of five versions wrote beside the keys that count.
+// What PretrainedConfig of six versions wrote beside the keys that count.
 TEST(BertTest, LoadsConfigurationsOfAllVersions) {
   const EncoderSpec expected = SpecOf(TinyBert());
   for (const char* extras :
-       {// 2.x, everything
+       {// 2.3, what later versions call otherwise
+        R"({"architectures": ["BertModel"], "eos_token_ids": 0, "is_decoder": false,
+               "output_past": true, "pruned_heads": {}, "use_bfloat16": false})",
+        // 2.11, everything
         R"({"architectures": ["BertModel"], "attention_probs_dropout_prob": 0.1,
                "bos_token_id": 0, "do_sample": false, "eos_token_id": 0,
                "finetuning_task": null, "hidden_dropout_prob": 0.1, "id2label": {"0": "LABEL_0"},
