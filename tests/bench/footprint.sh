@@ -2,13 +2,13 @@
 # footprint.sh: what a server costs that nobody calls: time from start to ready, memory, CPU.
 #
 # usage: tests/bench/footprint.sh [MODEL_DIR]
-#   MODEL_DIR   default build/real_model/model, the MiniLM-L6 that tests/real_model.sh fetches
+#   MODEL_DIR   default build/real_model/all-MiniLM-L6-v2, the MiniLM-L6 that tests/real_model.sh fetches
 #
 # Needs build/release/bin/encoderd. Bounds: ready in 3 s, RSS of 1.3 × weights + 150 MB, 1 % of a core.
 set -euo pipefail
 cd -- "$(dirname -- "${BASH_SOURCE[0]}")/../.."
 
-model=${1:-build/real_model/model}
+model=${1:-build/real_model/all-MiniLM-L6-v2}
 [[ -f $model/config.json ]] || { echo "footprint.sh: no model in $model; run tests/real_model.sh first" >&2; exit 64; }
 log=$(mktemp)
 server=''

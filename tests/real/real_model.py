@@ -1,19 +1,27 @@
 #!/usr/bin/env python3
-"""Compares a running encoderd with PyTorch on a real sentence-transformers model.
+"""Compares a running encoderd with PyTorch on a real model.
 
-    usage: real_model.py --encoderd BINARY --model_dir FOLDER       (tests/real_model.sh calls it)
+    usage: real_model.py --encoderd BINARY --model_dir FOLDER [--noise N]
 
-Tokenises texts.txt, sends the sequences in calls of mixed sizes from two threads at once, and
-compares every layer, every attention map and the pooled vectors with the eager BertModel of
-transformers in float32. Then sends every sequence alone and compares the bits. Prints a table;
-exits with 1 where a limit is exceeded.
+(tests/real_model.sh calls it.)
 
-The table's last columns say how far either side is from the same model in float64: the limit is
-about agreement, these are about who is right.
+Sends token sequences in calls of mixed sizes from two threads at once, and compares every layer,
+every attention map, the pooled vectors and, of a class with a head, its logits with the eager
+model of transformers in float32. Then sends every sequence alone and compares the bits. Prints a
+table; exits with 1 where a limit is exceeded.
+
+The sequences are the lines of texts.txt where the folder has a tokenizer.json; else their ids are
+drawn from its whole vocabulary.
+
+Limits. The largest difference stays within a fixed one. --noise N also allows N times PyTorch's own
+error, its difference from the same model in float64: for a model some of whose values float32 does
+not determine to the fixed limit. Such a tensor is marked "noise". And encoderd's usual error, the
+median over the sequences of the largest in each, is always at most USUAL_RATIO times PyTorch's.
 """
 
 import argparse
 import concurrent.futures
+import dataclasses
 import os
 import random
 import sys
@@ -27,15 +35,18 @@ import numpy as np
 import torch
 from encoderd_client import Client, Pooling, PoolingSpec, Sequence
 from tokenizers import Tokenizer
-from transformers import BertModel
 from transformers.utils import logging
 
+from reference import ModelFolder, Reference
 from running_server import RunningServer
 
 HIDDEN_LIMIT, MAP_LIMIT, COSINE_LIMIT = 2e-4, 1e-5, 0.99999
+USUAL_RATIO = 2
 LONG_TOKENS = (48, 64, 65, 96, 100, 127, 128, 129, 160, 192, 200, 224, 240, 255, 256, 256)
+DRAWN_TOKENS = (*range(1, 73), *LONG_TOKENS)
 PAIRS = 6
-MAX_CALL_SEQUENCES = 8  # eight maps of 256 tokens are 150 MB: below the server's answer limit
+MAX_CALL_SEQUENCES = 8
+MAX_CALL_BYTES = 160 << 20  # below the server's limit of one answer
 POOLINGS = {
     "the folder's own": PoolingSpec(Pooling.MODEL_DEFAULT),
     "cls": PoolingSpec(Pooling.CLS, normalize=False),
@@ -48,34 +59,69 @@ POOLINGS = {
 # ---- What is sent --------------------------------------------------------------------------------
 
 
-def read_sequences(model_dir):
+def read_sequences(tokenizer_file, most_tokens, has_types):
     """Lines as they are, pairs with token types, and joined lines cut to LONG_TOKENS."""
     lines = (Path(__file__).parent / "texts.txt").read_text(encoding="utf-8").splitlines()
-    tokenizer = Tokenizer.from_file(str(model_dir / "tokenizer.json"))
-    tokenizer.no_padding()  # the file switches on padding and truncation to 128
-    tokenizer.no_truncation()
+    tokenizer = Tokenizer.from_file(str(tokenizer_file))
+    tokenizer.no_padding()  # the file may switch it on
+    tokenizer.enable_truncation(most_tokens)
     encodings = [tokenizer.encode(line) for line in lines]
     encodings += [tokenizer.encode(*lines[10 + 2 * i : 12 + 2 * i]) for i in range(PAIRS)]
     for i, tokens in enumerate(LONG_TOKENS):
-        tokenizer.enable_truncation(tokens)
+        tokenizer.enable_truncation(min(tokens, most_tokens))
         encodings.append(tokenizer.encode(" ".join(lines[i:])))
-    return [Sequence(input_ids=e.ids, token_type_ids=e.type_ids) for e in encodings]
+    return [
+        Sequence(input_ids=e.ids, token_type_ids=e.type_ids if has_types else None)
+        for e in encodings
+    ]
 
 
-def mixed_calls(sequences):
-    """Indices, shuffled and cut into calls of 1 to MAX_CALL_SEQUENCES."""
+def draw_sequences(vocabulary, most_tokens, has_types):
+    """Ids of the vocabulary at random; the first half of each is of type 0, the rest of type 1."""
     generator = random.Random(7)
-    indices = list(range(len(sequences)))
+    sequences = []
+    for tokens in (min(tokens, most_tokens) for tokens in DRAWN_TOKENS):
+        types = [0] * (tokens // 2) + [1] * (tokens - tokens // 2) if has_types else None
+        ids = generator.choices(vocabulary, k=tokens)
+        sequences.append(Sequence(input_ids=ids, token_type_ids=types))
+    return sequences
+
+
+def sequences_for(folder, most_tokens):
+    config = folder.config
+    has_types = getattr(config, "type_vocab_size", 0) > 1
+    tokenizer_file = folder.encoder_dir / "tokenizer.json"
+    if tokenizer_file.exists():
+        return read_sequences(tokenizer_file, most_tokens, has_types)
+    print("no tokenizer.json in the folder: the token ids are drawn at random")
+    vocabulary = [i for i in range(config.vocab_size) if i != config.pad_token_id]
+    return draw_sequences(vocabulary, most_tokens, has_types)
+
+
+def answer_bytes(sequence, model, has_logits):
+    tokens = len(sequence.input_ids)
+    rows = model.hidden_size * (model.num_layers + 2) + (model.vocab_size if has_logits else 0)
+    return 4 * tokens * (model.num_layers * model.num_heads * tokens + rows)
+
+
+def mixed_calls(sizes):
+    """Indices, shuffled and cut into calls of 1 to MAX_CALL_SEQUENCES whose answers fit."""
+    generator = random.Random(7)
+    indices = list(range(len(sizes)))
     generator.shuffle(indices)
     calls = []
     while indices:
-        size = generator.randint(1, MAX_CALL_SEQUENCES)
-        calls.append(indices[:size])
-        indices = indices[size:]
+        call = [indices.pop(0)]
+        most = generator.randint(1, MAX_CALL_SEQUENCES)
+        while indices and len(call) < most:
+            if sum(sizes[i] for i in (*call, indices[0])) > MAX_CALL_BYTES:
+                break
+            call.append(indices.pop(0))
+        calls.append(call)
     return calls
 
 
-def send(client, sequences, calls, **outputs):
+def send(client, sequences, calls, poolings, **outputs):
     """{index: {tensor name: array}} of all sequences, two calls at a time."""
     answers = {}
 
@@ -83,7 +129,7 @@ def send(client, sequences, calls, **outputs):
         result = client.encode(
             [sequences[i] for i in indices],
             last_hidden_state=True,
-            pooled=POOLINGS.values(),
+            pooled=[POOLINGS[name] for name in poolings],
             timeout=120,
             **outputs,
         )
@@ -94,37 +140,15 @@ def send(client, sequences, calls, **outputs):
             for (sequence, layer), found in result.attentions.items():
                 if sequence == position:
                     tensors[f"attentions[{layer}]"] = found.weights
-            for name, rows in zip(POOLINGS, result.pooled):
+            for name, rows in zip(poolings, result.pooled):
                 tensors[f"pooled: {name}"] = rows[position]
+            if result.logits is not None:
+                tensors["logits"] = result.logits[position]
             answers[index] = tensors
 
     with concurrent.futures.ThreadPoolExecutor(2) as threads:
         list(threads.map(call, calls))
     return answers
-
-
-# ---- What PyTorch says ---------------------------------------------------------------------------
-
-
-def reference(model, sequence):
-    """The same from BertModel; mean, then L2 norm, is what the folder's modules.json says."""
-    with torch.no_grad():
-        out = model(
-            input_ids=torch.tensor([sequence.input_ids]),
-            token_type_ids=torch.tensor([sequence.token_type_ids]),
-            output_hidden_states=True,
-            output_attentions=True,
-        )
-    last = out.last_hidden_state[0]
-    tensors = {"last_hidden_state": last}
-    tensors |= {f"hidden_states[{i}]": h[0] for i, h in enumerate(out.hidden_states)}
-    tensors |= {f"attentions[{i}]": a[0] for i, a in enumerate(out.attentions)}
-    tensors["pooled: the folder's own"] = torch.nn.functional.normalize(last.mean(0), dim=0)
-    tensors["pooled: cls"] = last[0]
-    tensors["pooled: mean"] = last.mean(0)
-    tensors["pooled: max"] = last.amax(0)
-    tensors["pooled: pooler"] = out.pooler_output[0]
-    return {name: tensor.numpy() for name, tensor in tensors.items()}
 
 
 # ---- Comparing -----------------------------------------------------------------------------------
@@ -136,44 +160,64 @@ def cosine(a, b):
     return (dot / np.linalg.norm(a, axis=-1) / np.linalg.norm(b, axis=-1)).min()
 
 
-def compare(answers, sequences, model_dir):
-    """{tensor name: worst figures over all sequences}."""
-    plain = BertModel.from_pretrained(model_dir, attn_implementation="eager").eval()
-    exact = BertModel.from_pretrained(model_dir, attn_implementation="eager").double().eval()
-    worst = defaultdict(lambda: {"max_abs": 0.0, "cosine": 1.0, "ours64": 0.0, "torch64": 0.0})
+@dataclasses.dataclass
+class Row:
+    """What the sequences say about one tensor."""
+
+    max_abs: float = 0.0
+    cosine: float = 1.0
+    ours: list = dataclasses.field(default_factory=list)  # largest error of each sequence
+    torch: list = dataclasses.field(default_factory=list)
+
+    def add(self, ours, torch32, torch64):
+        # np.maximum, unlike max, lets a NaN through to the table, where it fails.
+        self.max_abs = np.maximum(self.max_abs, np.abs(ours - torch32).max())
+        self.cosine = np.minimum(self.cosine, cosine(ours, torch32))
+        self.ours.append(np.abs(ours - torch64).max())
+        self.torch.append(np.abs(torch32 - torch64).max())
+
+
+def compare(answers, sequences, plain, exact):
+    """{tensor name: Row}."""
+    rows = defaultdict(Row)
     for index, sequence in enumerate(sequences):
         ours = answers[index]
-        torch32, torch64 = reference(plain, sequence), reference(exact, sequence)
+        torch32, torch64 = plain.outputs(sequence), exact.outputs(sequence)
         assert ours.keys() == torch32.keys(), (index, ours.keys() ^ torch32.keys())
         for name, expected in torch32.items():
             assert ours[name].shape == expected.shape, (index, name, ours[name].shape)
-            row = worst[name]
-            # np.maximum, unlike max, lets a NaN through to the table, where it fails.
-            row["max_abs"] = np.maximum(row["max_abs"], np.abs(ours[name] - expected).max())
-            row["cosine"] = np.minimum(row["cosine"], cosine(ours[name], expected))
-            row["ours64"] = np.maximum(row["ours64"], np.abs(ours[name] - torch64[name]).max())
-            row["torch64"] = np.maximum(row["torch64"], np.abs(expected - torch64[name]).max())
-    return dict(worst)
+            rows[name].add(ours[name], expected, torch64[name])
+    return dict(rows)
 
 
-def print_table(worst):
-    """Prints it and returns the names of what exceeds its limit."""
-    failed = []
-    print(f"{'':28}{'max abs':>10}{'limit':>9}{'smallest cosine':>17}{'':4}against float64:")
-    print(f"{'':68}{'encoderd':>10}{'PyTorch':>10}")
-    for name, row in worst.items():
+def verdict(row, is_map, noise):
+    """"" within the fixed limits, "noise" within what --noise allows, else "EXCEEDED"."""
+    limit = MAP_LIMIT if is_map else HIDDEN_LIMIT
+    usual = np.median(row.ours) <= USUAL_RATIO * np.median(row.torch)
+    if not usual or not (is_map or row.cosine >= COSINE_LIMIT):
+        return "EXCEEDED"
+    if row.max_abs <= limit:
+        return ""
+    return "noise" if row.max_abs <= noise * max(row.torch) else "EXCEEDED"
+
+
+def print_table(rows, noise):
+    """Prints it and returns {verdict: names}."""
+    names = defaultdict(list)
+    print(f"{'':57}largest error:{'':8}usual error:")
+    print(f"{'':27}{'max abs':>9}{'limit':>9}{'cosine':>13}", end="")
+    print(2 * f"{'encoderd':>10}{'PyTorch':>9}")
+    for name, row in rows.items():
         is_map = name.startswith("attentions")
-        limit = MAP_LIMIT if is_map else HIDDEN_LIMIT
-        passed = row["max_abs"] <= limit and (is_map or row["cosine"] >= COSINE_LIMIT)
+        found = verdict(row, is_map, noise)
+        names[found].append(name)
         print(
-            f"{name:28}{row['max_abs']:10.1e}{limit:9.0e}"
-            + (f"{'':17}" if is_map else f"{row['cosine']:17.9f}")
-            + f"{'':4}{row['ours64']:10.1e}{row['torch64']:10.1e}"
-            + ("" if passed else "   EXCEEDED")
+            f"{name:27}{row.max_abs:9.1e}{MAP_LIMIT if is_map else HIDDEN_LIMIT:9.0e}"
+            + (f"{'':13}" if is_map else f"{row.cosine:13.9f}")
+            + f"{max(row.ours):10.1e}{max(row.torch):9.1e}"
+            + f"{np.median(row.ours):10.1e}{np.median(row.torch):9.1e}   {found}".rstrip()
         )
-        if not passed:
-            failed.append(name)
-    return failed
+    return names
 
 
 def main():
@@ -182,24 +226,42 @@ def main():
     )
     parser.add_argument("--encoderd", type=Path, required=True)
     parser.add_argument("--model_dir", type=Path, required=True)
+    parser.add_argument("--noise", type=float, default=0)
     args = parser.parse_args()
     torch.set_num_threads(1)
     logging.disable_progress_bar()
-    sequences = read_sequences(args.model_dir)
-    lengths = [len(s.input_ids) for s in sequences]
-    calls = mixed_calls(sequences)
-    alone = [[i] for i in range(len(sequences))]
-    print(
-        f"{len(sequences)} sequences of {min(lengths)} to {max(lengths)} tokens, {sum(lengths)} "
-        f"in all, in {len(calls)} calls of 1 to {max(map(len, calls))} sequences"
-    )
+    logging.set_verbosity_error()  # what is lacking is our own error
+    folder = ModelFolder(args.model_dir)
+    plain, exact = (Reference(folder, dtype) for dtype in (torch.float32, torch.float64))
+    poolings = [name for name in POOLINGS if name != "pooler" or plain.has_pooler]
+    has_logits = plain.head is not None
 
     with RunningServer(args.encoderd, args.model_dir) as server, Client(server.address) as client:
-        print(f"encoderd was ready after {server.seconds_to_ready:.2f} s")
-        answers = send(client, sequences, calls, all_hidden_states=True, attentions=True)
-        solo = send(client, sequences, alone)
+        model = client.model()
+        print(
+            f"\n{model.name} ({model.family}): encoderd was ready after "
+            f"{server.seconds_to_ready:.2f} s"
+        )
+        sequences = sequences_for(folder, model.max_sequence_tokens)
+        calls = mixed_calls([answer_bytes(s, model, has_logits) for s in sequences])
+        lengths = [len(s.input_ids) for s in sequences]
+        print(
+            f"{len(sequences)} sequences of {min(lengths)} to {max(lengths)} tokens, "
+            f"{sum(lengths)} in all, in {len(calls)} calls of 1 to {max(map(len, calls))} sequences"
+        )
+        answers = send(
+            client,
+            sequences,
+            calls,
+            poolings,
+            logits=has_logits,
+            all_hidden_states=True,
+            attentions=True,
+        )
+        alone = [[i] for i in range(len(sequences))]
+        solo = send(client, sequences, alone, poolings, logits=has_logits)
     print("comparing with PyTorch …", flush=True)
-    failed = print_table(compare(answers, sequences, args.model_dir))
+    names = print_table(compare(answers, sequences, plain, exact), args.noise)
 
     different = [
         i
@@ -210,8 +272,12 @@ def main():
         f"sent alone, without maps and layers: {len(solo) - len(different)} of {len(solo)} "
         "sequences the same to the bit"
     )
-    if failed or different:
-        sys.exit(f"FAILED: {', '.join(failed) or 'answers depend on what else was in the call'}")
+    if different:
+        sys.exit("FAILED: answers depend on what else was in the call")
+    if names["EXCEEDED"]:
+        sys.exit(f"FAILED: {', '.join(names['EXCEEDED'])}")
+    if names["noise"]:
+        print(f"beyond the fixed limit, within --noise: {', '.join(names['noise'])}")
     print("PASSED")
 
 
