@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_format.h"
 #include "engine/io/json.h"
+#include "engine/model/edit_distance.h"
 
 namespace encoderd {
 
@@ -123,15 +124,32 @@ void ConfigReader::CheckDivides(std::string_view heads_key, int64_t heads,
                                heads, width_key, width));
 }
 
+std::string ConfigReader::Nearest(std::string_view unknown) const {
+  // Keys of which more than a quarter differs are no help, and no known one is longer than these.
+  constexpr size_t kMaxBytes = 64;
+  std::string nearest;
+  size_t least = unknown.size() / 4 + 1;
+  for (const std::string& key : read_) {
+    if (unknown.size() > kMaxBytes || object_.contains(key)) continue;
+    const size_t distance = EditDistance(key, unknown);
+    if (distance < least) nearest = key;
+    least = std::min(least, distance);
+  }
+  return nearest;
+}
+
 void ConfigReader::Finish() {
   if (!object_.is_object()) return;
   bool unknown = false;
   for (const auto& [key, value] : object_.items()) {
     if (read_.contains(key)) continue;
     unknown = true;
-    faults_->Add(
+    std::string text =
         absl::StrFormat("%s is %s; this key is not known, and may change what the model computes",
-                        Printable(PathOf(key)), Printable(value.dump())));
+                        Printable(PathOf(key)), Printable(value.dump()));
+    const std::string nearest = faults_->size() < Faults::kMaxListed ? Nearest(key) : std::string();
+    if (!nearest.empty()) absl::StrAppend(&text, "; the nearest that is known is ", nearest);
+    faults_->Add(std::move(text));
   }
   for (const std::string& key : read_) {
     if (unknown && !object_.contains(key)) faults_->Doubt(PathOf(key));

@@ -67,8 +67,8 @@ class ConfigReader {
   // nothing when one of them is in doubt.
   void CheckDivides(std::string_view heads_key, int64_t heads, std::string_view width_key,
                     int64_t width);
-  // Adds a fault for each key that was not read. With one, the defaults of keys that are absent are
-  // in doubt: a name may be misspelt.
+  // Adds a fault for each key that was not read, with the absent key that looks most like it. With
+  // one, the defaults of keys that are absent are in doubt: a name may be misspelt.
   void Finish();
 
   std::string PathOf(std::string_view key) const;
@@ -78,6 +78,8 @@ class ConfigReader {
   }
 
  private:
+  // The absent key that was read and looks most like `unknown`, or "".
+  std::string Nearest(std::string_view unknown) const;
   // Find; a missing key without `optional` is a fault.
   const nlohmann::json* Require(std::string_view key, bool optional);
   int64_t ReadSize(std::string_view key, std::optional<int64_t> otherwise, int64_t least);

@@ -1,6 +1,7 @@
 #include "engine/model/families.h"
 
 #include <algorithm>
+#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -69,8 +70,9 @@ EncoderSpec Read(ReadFamily* read, const json& config, Faults& faults,
 // Adds the faults that are in both; returns whether there are any.
 bool AddCommon(const Faults& first, const Faults& second, Faults& faults) {
   const size_t before = faults.size();
+  const std::set<std::string> others(second.all().begin(), second.all().end());
   for (const std::string& fault : first.all()) {
-    if (std::ranges::find(second.all(), fault) != second.all().end()) faults.Add(fault);
+    if (others.contains(fault)) faults.Add(fault);
   }
   return faults.size() > before;
 }

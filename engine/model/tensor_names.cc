@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <iterator>
 #include <map>
-#include <numeric>
 #include <tuple>
 #include <utility>
 
@@ -11,26 +10,12 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "engine/io/json.h"
+#include "engine/model/edit_distance.h"
 
 namespace encoderd {
 namespace {
 
 using Group = std::vector<const ExpectedTensor*>;
-
-// Levenshtein distance.
-size_t EditDistance(const std::string& a, const std::string& b) {
-  std::vector<size_t> row(b.size() + 1);
-  std::iota(row.begin(), row.end(), size_t{0});
-  for (size_t i = 0; i < a.size(); ++i) {
-    size_t diagonal = std::exchange(row[0], i + 1);
-    for (size_t j = 0; j < b.size(); ++j) {
-      const size_t replace = diagonal + (a[i] != b[j] ? 1 : 0);
-      diagonal = row[j + 1];
-      row[j + 1] = std::min({replace, row[j] + 1, diagonal + 1});
-    }
-  }
-  return row.back();
-}
 
 }  // namespace
 

@@ -6,7 +6,9 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <optional>
 #include <string>
+#include <tuple>
 
 #include "absl/status/status_matchers.h"
 
@@ -103,6 +105,87 @@ TEST(ConfigReaderTest, FindsEveryKeyThatNobodyRead) {
   });
   EXPECT_THAT(message, AllOf(HasSubstr("2 faults"), HasSubstr("here.odd is 3"),
                              HasSubstr("here.odder is \"x\""), Not(HasSubstr("harmless"))));
+}
+
+TEST(ConfigReaderTest, NamesTheAbsentKeyThatMayHaveBeenMeant) {
+  const auto nearest_to = [](const std::string& key) {
+    const std::string message = FaultsOf({{key, 1}, {"hidden_sizes", 1}}, [](ConfigReader& config) {
+      config.Size("hidden_sizes");
+      config.Size("hidden_size", 1);
+      config.Size("num_layers", 1);
+      config.Finish();
+    });
+    const size_t at = message.rfind(' ');
+    return message.find("nearest") == std::string::npos ? "" : message.substr(at + 1);
+  };
+  EXPECT_EQ(nearest_to("hiden_size"), "hidden_size");
+  EXPECT_EQ(nearest_to("hidden_sizess"), "hidden_size");  // the other is there
+  EXPECT_EQ(nearest_to("n_layers"), "num_layers");
+  EXPECT_EQ(nearest_to("layers"), "");
+  EXPECT_EQ(nearest_to("h"), "");
+  EXPECT_EQ(nearest_to(std::string(100000, 'h')), "");
+}
+
+// ---- Keys in doubt ------------------------------------------------------------------------------
+
+TEST(ConfigReaderTest, ASecondReadingDiffersInWhatIsInDoubtAndInNothingElse) {
+  constexpr NamedValue<int> kNames[] = {{"one", 1}, {"uno", 1}, {"two", 2}};
+  const json object = {{"bad", "x"}, {"good", 5}, {"flag", 3}, {"choice", "none"}};
+  struct Values {
+    int64_t bad, good, absent;
+    bool flag, on;
+    int choice, chosen;
+    bool operator==(const Values&) const = default;
+  };
+  const auto read = [&](Faults& faults, const Faults* earlier) {
+    ConfigReader config(object, "", &faults, earlier);
+    return Values{.bad = config.Size("bad"),
+                  .good = config.Size("good"),
+                  .absent = config.Size("absent", 7),
+                  .flag = config.Bool("flag"),
+                  .on = config.Bool("on", true),
+                  .choice = config.Choice("choice", kNames),
+                  .chosen = config.Choice("chosen", kNames, std::optional(2))};
+  };
+  Faults first_faults, second_faults;
+  const Values first = read(first_faults, nullptr);
+  const Values second = read(second_faults, &first_faults);
+  EXPECT_NE(first.bad, second.bad);
+  EXPECT_NE(first.flag, second.flag);
+  EXPECT_NE(first.choice, second.choice);
+  EXPECT_EQ(std::tuple(first.good, first.absent, first.on, first.chosen),
+            std::tuple(second.good, second.absent, second.on, second.chosen));
+  EXPECT_EQ(first_faults.all(), second_faults.all());
+
+  first_faults.Doubt("");  // everything
+  const Values third = read(second_faults, &first_faults);
+  EXPECT_NE(first.good, third.good);
+  EXPECT_NE(first.absent, third.absent);
+  EXPECT_NE(first.on, third.on);
+  EXPECT_NE(first.chosen, third.chosen);
+}
+
+TEST(ConfigReaderTest, AnUnknownKeyPutsAbsentOnesInDoubt) {
+  Faults faults;
+  const json object = {{"there", 1}, {"unknown", 1}};
+  ConfigReader config(object, "here", &faults);
+  config.Size("there");
+  config.Size("absent", 1);
+  EXPECT_FALSE(config.InDoubt("absent"));
+  config.Finish();
+  EXPECT_TRUE(config.InDoubt("absent"));
+  EXPECT_FALSE(config.InDoubt("there"));
+}
+
+TEST(ConfigReaderTest, TwoSizesThatDoNotFitAreBothInDoubt) {
+  Faults faults;
+  const json object = {{"heads", 3}, {"width", 8}};
+  ConfigReader config(object, "", &faults);
+  config.CheckDivides("heads", config.Size("heads"), "width", config.Size("width"));
+  EXPECT_TRUE(config.InDoubt("heads") && config.InDoubt("width"));
+  EXPECT_EQ(faults.size(), 1u);
+  config.CheckDivides("heads", 3, "width", 8);  // and are then told no more
+  EXPECT_EQ(faults.size(), 1u);
 }
 
 TEST(ConfigReaderTest, RefusesWhatIsNoObject) {

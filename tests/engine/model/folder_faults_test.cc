@@ -164,12 +164,15 @@ TEST_F(FolderFaultsTest, NothingFollowsFromAWrongValue) {
 TEST_F(FolderFaultsTest, NothingFollowsFromAMisspeltKey) {
   json config = TinyBert();
   config["num_layers"] = config["num_hidden_layers"];
-  config["width"] = config["hidden_size"];
+  config["hiden_size"] = config["hidden_size"];
   config.erase("num_hidden_layers");
   config.erase("hidden_size");
   Write(config, TinyWeights(*SpecFromConfig(TinyBert())));
   EXPECT_THAT(Refusal(), AllOf(HasSubstr("num_layers is 2; this key is not known"),
-                               HasSubstr("width is 6"), Not(HasSubstr("tensor"))));
+                               HasSubstr("hiden_size is 6; this key is not known, and may change "
+                                         "what the model computes; the nearest that is known is "
+                                         "hidden_size"),
+                               Not(HasSubstr("tensor"))));
 }
 
 TEST_F(FolderFaultsTest, NothingFollowsFromSwitchesThatNeedOtherTensors) {
