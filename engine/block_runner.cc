@@ -112,18 +112,20 @@ absl::Status BlockRunner::AttendSegment(const BlockPhase& phase, const Tile& til
     qkv = phase.input[static_cast<size_t>(segment.tile)].qkv + segment.row * 3 * spec_.hidden_size;
   }
   float* const context = scratch_.context.floats().data() + segment.row * spec_.hidden_size;
-  ASSIGN_OR_RETURN(const bool finite,
-                   weights_.attention.Run({.qkv = qkv,
-                                           .pieces = pieces_,
-                                           .tokens = sequence.tokens,
-                                           .first_query = segment.first_token,
-                                           .queries = segment.tokens,
-                                           .mask = &sequence.mask,
-                                           .window = spec_.window_of(*phase.attend),
-                                           .context = needs_context ? context : nullptr,
-                                           .map = map,
-                                           .stop = &stop},
-                                          scratch_.attention.bytes()));
+  ASSIGN_OR_RETURN(
+      const bool finite,
+      weights_.attention.Run({.qkv = qkv,
+                              .pieces = pieces_,
+                              .tokens = sequence.tokens,
+                              .first_query = segment.first_token,
+                              .queries = segment.tokens,
+                              .mask = &sequence.mask,
+                              .window = spec_.window_of(*phase.attend),
+                              .positions = BlockOf(*phase.attend).relative.floats().data(),
+                              .context = needs_context ? context : nullptr,
+                              .map = map,
+                              .stop = &stop},
+                             scratch_.attention.bytes()));
   if (!finite) phase.bad_scores[index].store(true, std::memory_order_relaxed);
   return absl::OkStatus();
 }

@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "engine/io/json.h"
 #include "engine/model/faults.h"
+#include "engine/ops/rounding.h"
 #include "engine/status_macros.h"
 
 namespace encoderd {
@@ -184,9 +185,58 @@ class Loader {
     return block;
   }
 
+  // Room for rows that operations write, which is for as many as they round up to.
+  static absl::StatusOr<Buffer> AllocateRows(int64_t rows, int64_t width, std::string_view what) {
+    const int64_t rounded = ops::RoundUp(rows, ops::RowBuckets::kFixedRows);
+    return Buffer::AllocateZeroed(static_cast<size_t>(rounded * width) * sizeof(float), what);
+  }
+
+  // The table of relative positions as every block takes it; empty where there is none.
+  absl::StatusOr<Buffer> ReadRelativeTable() const {
+    if (spec_.position_bias != PositionBiasKind::kDisentangled) return Buffer();
+    const std::string& name = spec_.relative_embedding.weight;
+    const int64_t rows = spec_.relative_rows(), hidden = spec_.hidden_size;
+    ASSIGN_OR_RETURN(Buffer table, AllocateRows(rows, hidden, name));
+    RETURN_IF_ERROR(ReadFinite(name, table.floats().first(static_cast<size_t>(rows * hidden))));
+    if (spec_.relative_embedding_norm.weight.empty()) return table;
+    ASSIGN_OR_RETURN(const ops::LayerNorm norm, ReadNorm(spec_.relative_embedding_norm, hidden));
+    ASSIGN_OR_RETURN(Buffer scratchpad, Buffer::Allocate(norm.scratchpad_bytes(), "scratchpad"));
+    RETURN_IF_ERROR(
+        norm.Run(table.floats().data(), rows, table.floats().data(), scratchpad.bytes()));
+    return table;
+  }
+
+  // What a block makes of that table. It depends on nothing that is asked, so it is made once.
+  absl::StatusOr<Buffer> ProjectRelativeTable(const Buffer& table, int64_t layer,
+                                              const ops::Linear& block_qkv,
+                                              const ops::Attention& attention) const {
+    const int64_t rows = spec_.relative_rows(), hidden = spec_.hidden_size;
+    ops::Linear qkv = block_qkv;
+    if (!spec_.position_key.weight.empty() || !spec_.position_query.weight.empty()) {
+      const auto own_or = [&](const TensorNames& own, const TensorNames& block) {
+        return AtLayer(own.weight.empty() ? block : own, layer);
+      };
+      ASSIGN_OR_RETURN(
+          qkv, ReadStacked({own_or(spec_.position_query, spec_.query),
+                            own_or(spec_.position_key, spec_.key), AtLayer(spec_.value, layer)},
+                           hidden, 3 * hidden, Activation::kNone));
+    }
+    ASSIGN_OR_RETURN(Buffer projected, AllocateRows(rows, 3 * hidden, "relative positions"));
+    ASSIGN_OR_RETURN(Buffer scratchpad, Buffer::Allocate(qkv.scratchpad_bytes(), "scratchpad"));
+    RETURN_IF_ERROR(qkv.Run(table.floats().data(), rows, /*residual=*/nullptr,
+                            projected.floats().data(), scratchpad.bytes()));
+    for (int64_t row = 0; row < rows; ++row) {
+      float* const query = projected.floats().data() + row * 3 * hidden;
+      if (!spec_.position_to_content) std::fill_n(query, hidden, 0.0f);
+      if (!spec_.content_to_position) std::fill_n(query + hidden, hidden, 0.0f);
+    }
+    return attention.PackPositions(projected.floats().data());
+  }
+
   absl::StatusOr<ops::PositionBias> ReadPositionBias() const {
     switch (spec_.position_bias) {
       case PositionBiasKind::kNone:
+      case PositionBiasKind::kDisentangled:
         return ops::PositionBias();
       case PositionBiasKind::kAlibi:
         return ops::AlibiBias(spec_.num_heads);
@@ -242,11 +292,16 @@ class Loader {
 
   absl::StatusOr<ops::Attention> BuildAttention() const {
     ASSIGN_OR_RETURN(ops::PositionBias position_bias, ReadPositionBias());
+    ops::DistanceRows positions;
+    if (spec_.position_bias == PositionBiasKind::kDisentangled) {
+      positions = ops::RowsOfDistances(spec_.bias_buckets, spec_.bias_max_distance);
+    }
     return ops::Attention::Create({.heads = spec_.num_heads,
                                    .head_dim = spec_.head_dim(),
                                    .strides = Strides(),
                                    .scale = static_cast<float>(spec_.score_scale),
-                                   .position_bias = std::move(position_bias)});
+                                   .position_bias = std::move(position_bias),
+                                   .positions = std::move(positions)});
   }
 
   absl::StatusOr<ops::Rotary> BuildRotary(double base) const {
@@ -306,11 +361,16 @@ class Loader {
     }
     ASSIGN_OR_RETURN(weights.embedding_steps,
                      ReadSteps(spec_.embedding_steps, spec_.table_width()));
+    ASSIGN_OR_RETURN(weights.attention, BuildAttention());
+    ASSIGN_OR_RETURN(const Buffer relative_table, ReadRelativeTable());
     // Where groups share tensors, every block has the same width, and a group its first block's.
     for (int64_t group = 0; group < spec_.num_groups(); ++group) {
-      ASSIGN_OR_RETURN(weights.blocks.emplace_back(), ReadBlock(group));
+      BlockWeights& block = weights.blocks.emplace_back();
+      ASSIGN_OR_RETURN(block, ReadBlock(group));
+      if (relative_table.size() == 0) continue;
+      ASSIGN_OR_RETURN(block.relative,
+                       ProjectRelativeTable(relative_table, group, block.qkv, weights.attention));
     }
-    ASSIGN_OR_RETURN(weights.attention, BuildAttention());
     if (spec_.rotary_width > 0) {
       ASSIGN_OR_RETURN(weights.rotary, BuildRotary(spec_.rotary_base));
       if (spec_.local_window > 0) {
@@ -392,6 +452,7 @@ size_t EncoderWeights::bytes() const {
   for (const auto* table : {&rotary, &rotary_local}) {
     if (table->has_value()) total += (*table)->bytes();
   }
+  for (const BlockWeights& block : blocks) total += block.relative.size();
   std::set<const void*> counted;
   ForEachOperation(
       [&](const ops::Linear& op) {

@@ -29,6 +29,7 @@ struct StepWeights {
 // What the spec leaves out stays empty.
 struct BlockWeights {
   ops::Linear qkv;  // q, k and v in one product, in the layout that `attention` reads
+  Buffer relative;  // the table of relative positions as keys and queries: Attention::PackPositions
   ops::Linear attention_output;
   std::optional<ops::LayerNorm> norm1;
   // Where there is a gate, ffn_in multiplies what it gives, and the activation is the gate's.

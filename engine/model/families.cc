@@ -36,6 +36,7 @@ constexpr std::pair<std::string_view, ReadFamily*> kFamilies[] = {
     {"albert", AlbertSpec},
     {"new", GteSpec},
     {"gte", GteSpec},
+    {"deberta-v2", DebertaV2Spec},
     {"custom", CustomSpec},
 };
 

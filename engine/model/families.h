@@ -41,6 +41,7 @@ EncoderSpec NomicBertSpec(ConfigReader& config);
 EncoderSpec AlbertSpec(ConfigReader& config);
 EncoderSpec GteSpec(ConfigReader& config);
 EncoderSpec JinaBertSpec(ConfigReader& config);  // a "bert"
-EncoderSpec CustomSpec(ConfigReader& config);    // in spec_json.cc
+EncoderSpec DebertaV2Spec(ConfigReader& config);
+EncoderSpec CustomSpec(ConfigReader& config);  // in spec_json.cc
 
 }  // namespace encoderd

@@ -40,6 +40,8 @@ struct Head {
   std::string_view class_ending;
   Rows rows = Rows::kTokens;
   std::span<const Layer> layers;
+  // A key, true where it is absent, that must be false for the class to have this head.
+  std::string_view unless = {};
 };
 
 struct Family {
@@ -160,6 +162,26 @@ constexpr Head kGteHeads[] = {{"ForMaskedLM", Rows::kTokens, kGteWords},
                               {"ForTokenClassification", Rows::kTokens, kTokenLabels},
                               {"ForSequenceClassification", Rows::kSequences, kGteLabels}};
 
+// ---- DeBERTa: two heads over the vocabulary, the second one as the models were trained ----------
+
+constexpr Layer kDebertaLegacyWords[] = {
+    {.name = "cls.predictions.transform.dense", .out = Width::kWord, .activation = kModelsOwn},
+    {.name = "cls.predictions.transform.LayerNorm", .norm = true},
+    {.name = "cls.predictions.decoder", .out = Width::kVocab, .bias = "cls.predictions.bias"}};
+constexpr Layer kDebertaWords[] = {
+    {.name = "lm_predictions.lm_head.dense", .activation = kModelsOwn},
+    {.name = "lm_predictions.lm_head.LayerNorm", .norm = true},
+    {.name = "lm_predictions.lm_head.decoder",
+     .out = Width::kVocab,
+     .bias = "lm_predictions.lm_head.bias"}};
+constexpr Layer kDebertaLabels[] = {{.name = "pooler.dense", .activation_key = "pooler_hidden_act"},
+                                    {.name = "classifier", .out = Width::kLabels}};
+constexpr Head kDebertaHeads[] = {
+    {"ForMaskedLM", Rows::kTokens, kDebertaWords, /*unless=*/"legacy"},
+    {"ForMaskedLM", Rows::kTokens, kDebertaLegacyWords},
+    {"ForTokenClassification", Rows::kTokens, kTokenLabels},
+    {"ForSequenceClassification", Rows::kSequences, kDebertaLabels}};
+
 constexpr Family kFamilies[] = {
     {"bert", "bert.", kBertHeads},
     {"roberta", "roberta.", kLmHeadHeads},
@@ -174,6 +196,7 @@ constexpr Family kFamilies[] = {
     {"albert", "albert.", kAlbertHeads},
     {"new", "new.", kNewHeads},
     {"gte", "gte.", kGteHeads},
+    {"deberta-v2", "deberta.", kDebertaHeads},
 };
 
 // ---- From the table to the spec -----------------------------------------------------------------
@@ -189,9 +212,10 @@ std::string ClassOf(ConfigReader& config) {
   return "";
 }
 
-const Head* FindHead(const Family& family, std::string_view class_name) {
+const Head* FindHead(ConfigReader& config, const Family& family, std::string_view class_name) {
   for (const Head& head : family.heads) {
-    if (class_name.ends_with(head.class_ending)) return &head;
+    if (!class_name.ends_with(head.class_ending)) continue;
+    if (head.unless.empty() || !config.Bool(head.unless, true)) return &head;
   }
   return nullptr;
 }
@@ -312,7 +336,7 @@ void ReadHead(ConfigReader& config, EncoderSpec& spec) {
   const Head* head = nullptr;
   for (const Family& family : kFamilies) {
     if (family.model_type != spec.family) continue;
-    head = FindHead(family, class_name);
+    head = FindHead(config, family, class_name);
     if (head != nullptr) AddNamePrefix(family.prefix, spec);
   }
   if (head == nullptr) return;

@@ -38,12 +38,14 @@ enum class PositionKind {
   kSinusoidal,  // interleaved sine and cosine, base 10000 (Vaswani et al. 2017, 3.5)
 };
 
-// What is added to the scores of a query and a key for how far apart they are in the sequence,
-// whatever its position_ids (formulas: ops/position_bias.h).
+// What joins the scores of a query and a key for how far apart they are in the sequence, whatever
+// its position_ids (formulas: ops/position_bias.h, ops/distance_rows.h).
 enum class PositionBiasKind {
   kNone,
   kBuckets,  // a table [bias_buckets, heads], the same for every block (Raffel et al. 2020, T5)
   kAlibi,    // a slope for each head, in both directions (Press et al. 2022)
+  kDisentangled,  // a table of vectors, each distance's row being a key to the query and a query to
+                  // the key: two more products before score_scale (He et al. 2021, DeBERTa)
 };
 
 enum class NormPlacement { kNone, kPost, kPre };
@@ -158,9 +160,17 @@ struct EncoderSpec {
   QkvLayout qkv = QkvLayout::kSeparate;
   double score_scale = 0;  // what q·kᵀ is multiplied with, e.g. 1/√d
   PositionBiasKind position_bias = PositionBiasKind::kNone;
-  int64_t bias_buckets = 0;       // kBuckets: half for each direction
-  int64_t bias_max_distance = 0;  // kBuckets: tokens from which on the last bucket is meant
+  // kBuckets, kDisentangled: half for each direction. 0, for the latter: a bucket for each distance.
+  int64_t bias_buckets = 0;
+  int64_t bias_max_distance = 0;  // of both: tokens from which on the last bucket is meant
   TensorNames relative_bias;      // kBuckets; only .weight
+  // kDisentangled: the table [relative_rows, hidden_size], the norm it goes through, and what a
+  // block makes keys and queries of it with.
+  TensorNames relative_embedding;            // only .weight
+  TensorNames relative_embedding_norm;       // .weight empty: none
+  TensorNames position_key, position_query;  // .weight empty: the block's own key and query
+  bool content_to_position = true;           // whether the table's keys are used
+  bool position_to_content = true;           // whether the table's queries are used
   // Tokens on either side that a row of a local block may see, beside itself, where the mask lets
   // it; counted in tokens of the sequence, whatever its position_ids. 0: there are no local blocks.
   int64_t local_window = 0;
@@ -219,6 +229,8 @@ struct EncoderSpec {
   int64_t ffn_in_size() const {
     return gate == Gate::kFirst || gate == Gate::kSecond ? 2 * ffn_size : ffn_size;
   }
+  // Rows of relative_embedding.
+  int64_t relative_rows() const { return bias_buckets > 0 ? bias_buckets : 2 * bias_max_distance; }
   int64_t head_dim() const { return hidden_size / num_heads; }
   // Width of what enters input_steps: of the word table's rows, or of the caller's vectors.
   int64_t input_size() const {

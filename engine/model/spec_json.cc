@@ -24,7 +24,8 @@ constexpr NamedValue<PositionKind> kPositionKinds[] = {{"none", PositionKind::kN
 constexpr NamedValue<PositionBiasKind> kPositionBiasKinds[] = {
     {"none", PositionBiasKind::kNone},
     {"buckets", PositionBiasKind::kBuckets},
-    {"alibi", PositionBiasKind::kAlibi}};
+    {"alibi", PositionBiasKind::kAlibi},
+    {"disentangled", PositionBiasKind::kDisentangled}};
 constexpr NamedValue<NormPlacement> kNormPlacements[] = {
     {"none", NormPlacement::kNone}, {"post", NormPlacement::kPost}, {"pre", NormPlacement::kPre}};
 constexpr NamedValue<QkvLayout> kQkvLayouts[] = {{"separate", QkvLayout::kSeparate},
@@ -84,6 +85,12 @@ void VisitSpec(Spec& spec, Visitor& visit) {
   visit.Size("bias_buckets", spec.bias_buckets, kOptional);
   visit.Size("bias_max_distance", spec.bias_max_distance, kOptional);
   visit.Names("relative_bias", spec.relative_bias);
+  visit.Names("relative_embedding", spec.relative_embedding);
+  visit.Names("relative_embedding_norm", spec.relative_embedding_norm);
+  visit.Names("position_key", spec.position_key);
+  visit.Names("position_query", spec.position_query);
+  visit.Bool("content_to_position", spec.content_to_position, kOptional);
+  visit.Bool("position_to_content", spec.position_to_content, kOptional);
   visit.Size("local_window", spec.local_window, kOptional);
   visit.Size("global_every", spec.global_every, kOptional, /*least=*/1);
   visit.Choice("activation", spec.activation, kActivations, kRequired);

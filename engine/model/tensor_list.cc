@@ -19,6 +19,8 @@ class TensorList {
     for (layer_ = 0; layer_ < spec.num_groups(); ++layer_) AddBlock();
     layer_ = -1;
     Add(spec.relative_bias.weight, {spec.bias_buckets, spec.num_heads});
+    Add(spec.relative_embedding.weight, {spec.relative_rows(), spec.hidden_size});
+    AddNorm(spec.relative_embedding_norm, spec.hidden_size);
     part_ = Part::kRotaryFrequencies;
     Add(spec.rotary_frequencies.weight, {spec.rotary_width / 2});
     part_ = spec.final_norm_optional ? Part::kFinalNorm : Part::kRequired;
@@ -66,6 +68,8 @@ class TensorList {
         }
         break;
     }
+    AddLinear(spec_.position_key, hidden, hidden);
+    AddLinear(spec_.position_query, hidden, hidden);
     AddLinear(spec_.attention_output, hidden, hidden);
     if (layer_ > 0 || spec_.first_norm1) AddNorm(spec_.norm1, hidden);
     AddLinear(spec_.ffn_in, spec_.ffn_in_size(), hidden);

@@ -152,13 +152,54 @@ class Validator {
 
   void CheckPositionBias() {
     const bool buckets = spec_.position_bias == PositionBiasKind::kBuckets;
+    const bool disentangled = spec_.position_bias == PositionBiasKind::kDisentangled;
     CheckPresence("relative_bias", spec_.relative_bias, buckets, "position_bias is \"buckets\"");
-    const int64_t largest = buckets ? kMaxBiasDistance : 0;
+    const int64_t largest = buckets || disentangled ? kMaxBiasDistance : 0;
     CheckSize("bias_buckets", spec_.bias_buckets, buckets ? 4 : 0, largest);
     Require(spec_.bias_buckets % 2 == 0, "bias_buckets is ", spec_.bias_buckets,
             "; expected an even number: half are for each direction");
+    // The last bucket of a disentangled table begins one token before the largest distance.
+    const int64_t least_of_buckets = spec_.bias_buckets / 4 + (disentangled ? 2 : 1);
     CheckSize("bias_max_distance", spec_.bias_max_distance,
-              buckets ? spec_.bias_buckets / 4 + 1 : 0, largest);
+              spec_.bias_buckets > 0 ? least_of_buckets
+              : disentangled         ? 1
+                                     : 0,
+              largest);
+    CheckDisentangled(disentangled);
+  }
+
+  void CheckDisentangled(bool disentangled) {
+    constexpr char kWhen[] = "position_bias is \"disentangled\"";
+    CheckPresence("relative_embedding", spec_.relative_embedding, disentangled, kWhen);
+    for (const auto& [key, names] :
+         {std::pair{"relative_embedding_norm", &spec_.relative_embedding_norm},
+          {"position_key", &spec_.position_key},
+          {"position_query", &spec_.position_query}}) {
+      CheckPresence(key, *names, disentangled && !names->weight.empty(), kWhen);
+    }
+    if (!disentangled) {
+      Require(spec_.content_to_position && spec_.position_to_content,
+              "content_to_position or position_to_content is false; expected both true where "
+              "position_bias is not \"disentangled\"");
+      return;
+    }
+    Require(spec_.bias_buckets % 4 == 0, "bias_buckets is ", spec_.bias_buckets,
+            "; expected a multiple of 4 where position_bias is \"disentangled\"");
+    Require(spec_.content_to_position || spec_.position_to_content,
+            "content_to_position and position_to_content are both false; expected either");
+    Require(spec_.content_to_position || spec_.position_key.weight.empty(),
+            "position_key.weight is \"", spec_.position_key.weight,
+            "\", but content_to_position is false");
+    Require(spec_.position_to_content || spec_.position_query.weight.empty(),
+            "position_query.weight is \"", spec_.position_query.weight,
+            "\", but position_to_content is false");
+    Require(spec_.rotary_width == 0, "rotary_width is ", spec_.rotary_width, "; expected 0 where ",
+            kWhen);
+    Require(spec_.qkv == QkvLayout::kSeparate,
+            "qkv is of another layout; expected \"separate\" where ", kWhen);
+    Require(spec_.embedding_size() == spec_.hidden_size,
+            "position_bias is \"disentangled\", but the input's width is ", spec_.embedding_size(),
+            "; expected hidden_size, which is ", spec_.hidden_size);
   }
 
   void CheckNorms() {
@@ -197,6 +238,8 @@ class Validator {
                                      {"key", &spec_.key},
                                      {"value", &spec_.value},
                                      {"fused_qkv", &spec_.fused_qkv},
+                                     {"position_key", &spec_.position_key},
+                                     {"position_query", &spec_.position_query},
                                      {"attention_output", &spec_.attention_output},
                                      {"norm1", &spec_.norm1},
                                      {"ffn_in", &spec_.ffn_in},
@@ -216,6 +259,8 @@ class Validator {
                                      {"embedding_norm", &spec_.embedding_norm},
                                      {"relative_bias", &spec_.relative_bias},
                                      {"rotary_frequencies", &spec_.rotary_frequencies},
+                                     {"relative_embedding", &spec_.relative_embedding},
+                                     {"relative_embedding_norm", &spec_.relative_embedding_norm},
                                      {"final_norm", &spec_.final_norm}}) {
       CheckOutside(key, *names);
     }

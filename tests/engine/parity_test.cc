@@ -233,6 +233,20 @@ TEST(PositionBiasMutationTest, WrongReachFails) {
   EXPECT_GT(DistanceFrom(ReadGolden("mpnet_long"), halve), 10 * kTolerance);
 }
 
+// The two directions of a disentangled table, its buckets, and the products that divide its scores.
+TEST(PositionBiasMutationTest, WrongTableFails) {
+  const Golden golden = ReadGolden("deberta_v3");
+  for (const std::function<void(EncoderSpec&)>& mutate :
+       std::initializer_list<std::function<void(EncoderSpec&)>>{
+           [](EncoderSpec& spec) { spec.content_to_position = false; },
+           [](EncoderSpec& spec) { spec.position_to_content = false; },
+           [](EncoderSpec& spec) { spec.bias_max_distance += 8; },
+           [](EncoderSpec& spec) { spec.relative_embedding_norm = {}; },
+           [](EncoderSpec& spec) { spec.score_scale *= std::sqrt(3.0); }}) {
+    EXPECT_GT(DistanceFrom(golden, mutate), 10 * kTolerance);
+  }
+}
+
 // ---- Custom specs -------------------------------------------------------------------------------
 
 // A founding model written out as a custom spec is the same model, to the bit.

@@ -199,7 +199,7 @@ class Runner {
 
   ops::PositionBias PositionBias() const {
     if (spec_.position_bias == PositionBiasKind::kAlibi) return ops::AlibiBias(spec_.num_heads);
-    if (spec_.position_bias == PositionBiasKind::kNone) return {};
+    if (spec_.position_bias != PositionBiasKind::kBuckets) return {};
     return ops::BucketBias(Tensor(spec_.relative_bias.weight, 0), spec_.bias_buckets,
                            spec_.bias_max_distance);
   }
@@ -226,6 +226,33 @@ class Runner {
     return inner;
   }
 
+  ops::DistanceRows RelativeRows() const {
+    if (spec_.position_bias != PositionBiasKind::kDisentangled) return {};
+    return ops::RowsOfDistances(spec_.bias_buckets, spec_.bias_max_distance);
+  }
+
+  // [relative_rows, 3 · hidden]: queries and keys of relative positions, where Qkv has those of
+  // tokens.
+  Floats RelativePositions(int64_t layer) const {
+    if (spec_.position_bias != PositionBiasKind::kDisentangled) return {};
+    const int64_t h = spec_.hidden_size;
+    Floats table = Tensor(spec_.relative_embedding.weight, 0);
+    if (!spec_.relative_embedding_norm.weight.empty()) {
+      table = Norm(table, spec_.relative_embedding_norm, 0);
+    }
+    Floats result(static_cast<size_t>(spec_.relative_rows() * 3 * h), 0.0f);
+    auto put = [&](const TensorNames& own, const TensorNames& block, int64_t part) {
+      const Floats rows = Dense(table, own.weight.empty() ? block : own, layer, h, h);
+      for (int64_t i = 0; i < spec_.relative_rows() * h; ++i) {
+        result[static_cast<size_t>(i / h * 3 * h + part * h + i % h)] =
+            rows[static_cast<size_t>(i)];
+      }
+    };
+    if (spec_.position_to_content) put(spec_.position_query, spec_.query, 0);
+    if (spec_.content_to_position) put(spec_.position_key, spec_.key, 1);
+    return result;
+  }
+
   Floats Block(const Floats& x, int64_t layer, EncoderResult& result) const {
     const int64_t h = spec_.hidden_size, d = spec_.head_dim();
     const bool pre = spec_.norm == NormPlacement::kPre, post = spec_.norm == NormPlacement::kPost;
@@ -237,11 +264,12 @@ class Runner {
                                                        .k_offset = h,
                                                        .v_offset = 2 * h},
                                            .scale = static_cast<float>(spec_.score_scale),
-                                           .position_bias = PositionBias()};
+                                           .position_bias = PositionBias(),
+                                           .positions = RelativeRows()};
     const bool norm1 = layer > 0 || spec_.first_norm1;
     AttentionResult attention =
         Attention(options, TurnedQkv(pre && norm1 ? Norm(x, spec_.norm1, layer) : x, layer),
-                  tokens_, sequence_.mask, spec_.window_of(layer));
+                  tokens_, sequence_.mask, spec_.window_of(layer), RelativePositions(layer));
     result.maps.push_back(std::move(attention.map));
     Floats a = Dense(Rounded(attention.context), spec_.attention_output, layer, h, h,
                      Activation::kNone, spec_.residual ? x : Floats());

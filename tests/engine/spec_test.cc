@@ -143,6 +143,10 @@ class SpecMaker {
       spec.bias_max_distance = Pick({20, 128});
       spec.relative_bias = {"relative_bias", ""};
     }
+    if (spec.qkv == QkvLayout::kSeparate && spec.embedding_size() == spec.hidden_size &&
+        spec.rotary_width == 0 && Chance(2)) {
+      MakeDisentangled(spec);
+    }
     if (Chance(3)) {
       spec.local_window = Pick({1, 9, 64});
       spec.global_every = Pick({2, 3});
@@ -165,6 +169,20 @@ class SpecMaker {
       spec.final_norm = Names("final_norm");
       spec.final_norm_in_hidden_states = Chance(2);
     }
+  }
+
+  void MakeDisentangled(EncoderSpec& spec) {
+    spec.position_bias = PositionBiasKind::kDisentangled;
+    spec.bias_buckets = 4 * Pick({0, 2, 16});
+    spec.bias_max_distance = Pick({20, 128});
+    spec.relative_bias = {};
+    spec.relative_embedding = {"relative", ""};
+    spec.score_scale /= std::sqrt(3.0);
+    if (Chance(2)) spec.relative_embedding_norm = Names("relative_norm");
+    spec.content_to_position = !Chance(4);
+    spec.position_to_content = !spec.content_to_position || !Chance(4);
+    if (spec.content_to_position && Chance(2)) spec.position_key = Names("b.{layer}.pk");
+    if (spec.position_to_content && Chance(2)) spec.position_query = Names("b.{layer}.pq");
   }
 
   void MakeHeads(EncoderSpec& spec) {

@@ -3,6 +3,7 @@
 from torch import nn
 
 import bert_models
+import deberta_models
 import head_models
 import jina_models
 import reference_models as ref
@@ -266,3 +267,4 @@ def all_goldens():
     yield from rotary_models.all_goldens()
     yield from jina_models.all_goldens()
     yield from head_models.all_goldens()
+    yield from deberta_models.all_goldens()

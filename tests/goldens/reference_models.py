@@ -20,6 +20,7 @@ the same to the bit, because both underflow to exactly 0.
 
 import math
 from dataclasses import dataclass, field
+from unittest import mock
 
 import torch
 from torch import nn
@@ -403,4 +404,28 @@ def run_transformers(module, inputs, visible, masks_by_kind=None, bias=0):
         last_hidden_state=result.last_hidden_state[0],
         pooler=None if pooler is None else pooler[0],
         logits=module(**batched).logits[0] if has_head else None,
+    )
+
+
+def run_deberta(module, inputs, visible):
+    """DeBERTa of transformers, part by part: the whole would take the embeddings and the view of
+    hidden tokens away, which no other token can tell."""
+    base = module.base_model
+    batched = {name: value.unsqueeze(0) for name, value in inputs.items()}
+    result = base.encoder(
+        base.embeddings(**batched),
+        visible.unsqueeze(0),
+        output_hidden_states=True,
+        output_attentions=True,
+    )
+    logits = None
+    if base is not module:
+        with mock.patch.object(base, "forward", lambda *_, **__: result):
+            logits = module(**batched).logits[0]
+    return Outputs(
+        hidden_states=[h[0] for h in result.hidden_states],
+        attentions=[a[0] for a in result.attentions],
+        last_hidden_state=result.last_hidden_state[0],
+        pooler=None,
+        logits=logits,
     )

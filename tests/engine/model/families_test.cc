@@ -452,6 +452,106 @@ TEST(MpnetTest, HasOneTablesWorthOfBucketsAndOnePadding) {
                 HasSubstr("max_position_embeddings is 2; expected an integer from 3 to"));
 }
 
+// ---- deberta-v2 ---------------------------------------------------------------------------------
+
+TEST(DebertaV2Test, HasTheDefaultsOfTheLibrary) {
+  const EncoderSpec spec = SpecOf({{"model_type", "deberta-v2"}});
+  EXPECT_EQ(spec.vocab_size, 128100);
+  EXPECT_EQ(spec.type_vocab_size, 0);
+  EXPECT_EQ(spec.positions, PositionKind::kLearned);
+  EXPECT_EQ(spec.max_positions, 512);
+  EXPECT_EQ(spec.num_layers, 24);
+  EXPECT_EQ(spec.hidden_size, 1536);
+  EXPECT_EQ(spec.num_heads, 24);
+  EXPECT_EQ(spec.ffn_size, 6144);
+  EXPECT_EQ(spec.norm_eps, 1e-7);
+  EXPECT_EQ(spec.activation, Activation::kGelu);
+  EXPECT_EQ(spec.position_bias, PositionBiasKind::kNone);
+  EXPECT_EQ(spec.score_scale, 0.125);
+  EXPECT_TRUE(spec.pooler.empty());
+}
+
+TEST(DebertaV2Test, ReadsItsTableOfRelativePositions) {
+  const EncoderSpec spec = SpecOf(TinyDebertaV2());
+  EXPECT_EQ(spec.position_bias, PositionBiasKind::kDisentangled);
+  EXPECT_EQ(spec.bias_buckets, 8);
+  EXPECT_EQ(spec.bias_max_distance, 5) << "max_position_embeddings";
+  EXPECT_EQ(spec.relative_embedding.weight, "encoder.rel_embeddings.weight");
+  EXPECT_EQ(spec.relative_embedding_norm.bias, "encoder.LayerNorm.bias");
+  EXPECT_EQ(spec.position_key, TensorNames()) << "shared";
+  EXPECT_EQ(spec.position_query, TensorNames()) << "shared";
+  EXPECT_EQ(spec.score_scale, 1 / std::sqrt(3.0 * static_cast<double>(spec.head_dim())));
+  EXPECT_EQ(spec.positions, PositionKind::kNone);
+  EXPECT_EQ(spec.max_positions, 0) << "no table ends a sequence";
+
+  const EncoderSpec other = SpecOf(With(TinyDebertaV2(), {{"position_buckets", -1},
+                                                          {"max_relative_positions", 7},
+                                                          {"norm_rel_ebd", "none"},
+                                                          {"share_att_key", false}}));
+  EXPECT_EQ(other.bias_buckets, 0);
+  EXPECT_EQ(other.relative_rows(), 14);
+  EXPECT_EQ(other.relative_embedding_norm, TensorNames());
+  const std::string block = "encoder.layer.{layer}.attention.self.";
+  EXPECT_EQ(other.position_key.weight, block + "pos_key_proj.weight");
+  EXPECT_EQ(other.position_query.bias, block + "pos_query_proj.bias");
+}
+
+TEST(DebertaV2Test, ReadsTheProductsAsAListOrAText) {
+  for (const json& both : {json{"c2p", "p2c"}, json("p2c|c2p"), json(" C2P | p2c")}) {
+    EXPECT_EQ(SpecOf(With(TinyDebertaV2(), {{"pos_att_type", both}})), SpecOf(TinyDebertaV2()));
+  }
+  const json own = {{"pos_att_type", "p2c"}, {"share_att_key", false}};
+  const EncoderSpec one = SpecOf(With(TinyDebertaV2(), own));
+  EXPECT_FALSE(one.content_to_position);
+  EXPECT_TRUE(one.position_to_content);
+  EXPECT_EQ(one.position_key, TensorNames());
+  EXPECT_EQ(one.score_scale, 1 / std::sqrt(2.0 * static_cast<double>(one.head_dim())));
+  for (const json& unknown : {json("p2c|p2p"), json{"c2p", 7}, json(true)}) {
+    ExpectRefused(With(TinyDebertaV2(), {{"pos_att_type", unknown}}),
+                  HasSubstr("pos_att_type is " + unknown.dump()));
+  }
+}
+
+// The class divides by the number of products that it does not make, and never reads the rest.
+TEST(DebertaV2Test, WithoutRelativeAttentionIsBertWithSmallerScores) {
+  const EncoderSpec spec = SpecOf(With(TinyDebertaV2(), {{"relative_attention", false},
+                                                         {"position_buckets", 3},
+                                                         {"position_biased_input", true},
+                                                         {"type_vocab_size", 2}}));
+  EXPECT_EQ(spec.position_bias, PositionBiasKind::kNone);
+  EXPECT_EQ(spec.score_scale, SpecOf(TinyDebertaV2()).score_scale);
+  EXPECT_EQ(spec.positions, PositionKind::kLearned);
+  EXPECT_EQ(spec.type_embedding.weight, "embeddings.token_type_embeddings.weight");
+  const EncoderSpec no_products = SpecOf(With(TinyDebertaV2(), {{"pos_att_type", nullptr}}));
+  EXPECT_EQ(no_products.position_bias, PositionBiasKind::kNone);
+}
+
+TEST(DebertaV2Test, MapsNarrowTablesInFrontOfTheirNorm) {
+  const EncoderSpec spec = SpecOf(With(TinyDebertaV2(), {{"embedding_size", 4}}));
+  EXPECT_EQ(spec.word_width, 4);
+  EXPECT_EQ(spec.embedding_norm, TensorNames());
+  ASSERT_EQ(spec.embedding_steps.size(), 2u);
+  EXPECT_EQ(spec.embedding_steps[0].names, (TensorNames{"embeddings.embed_proj.weight", ""}));
+  EXPECT_EQ(spec.embedding_steps[1].names, WithBias("embeddings.LayerNorm"));
+}
+
+TEST(DebertaV2Test, RefusesWhatItDoesNotCompute) {
+  ExpectRefused(With(TinyDebertaV2(), {{"conv_kernel_size", 3}}),
+                HasSubstr("conv_kernel_size is 3; expected 0"));
+  ExpectRefused(With(TinyDebertaV2(), {{"attention_head_size", 64}}),
+                HasSubstr("attention_head_size is 64"));
+  ExpectRefused(With(TinyDebertaV2(), {{"norm_rel_ebd", "batch_norm"}}),
+                HasSubstr("norm_rel_ebd is \"batch_norm\""));
+  ExpectRefused(With(TinyDebertaV2(), {{"position_buckets", 3}}),
+                HasSubstr("position_buckets is 3; expected an even number"));
+  ExpectRefused(With(TinyDebertaV2(), {{"position_buckets", 8}}),
+                HasSubstr("position_buckets is 8; expected at most 6"));
+  ExpectRefused(With(TinyDebertaV2(), {{"pooler_hidden_size", 7}}),
+                HasSubstr("pooler_hidden_size is 7"));
+  ExpectRefused(With(TinyDebertaV2(), {{"position_embedding_type", "absolute"}}),
+                HasSubstr("position_embedding_type"));
+}
+
 // ---- electra ------------------------------------------------------------------------------------
 
 TEST(ElectraTest, HasTheDefaultsOfTheLibrary) {

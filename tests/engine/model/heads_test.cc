@@ -95,6 +95,29 @@ TEST(HeadsTest, GivesLabelsToTokensOrToSequences) {
               ElementsAre("classifier.dense.weight", "classifier.out_proj.weight"));
 }
 
+// DeBERTa has two heads for words under one class, and one pooler with an activation of its own.
+TEST(HeadsTest, GivesDebertaTheHeadThatItsKeysChoose) {
+  const EncoderSpec legacy = SpecOf(OfClass(TinyDebertaV2(), "DebertaV2ForMaskedLM"));
+  EXPECT_THAT(WeightsOf(legacy.logits), ElementsAre("cls.predictions.transform.dense.weight",
+                                                    "cls.predictions.transform.LayerNorm.weight",
+                                                    "cls.predictions.decoder.weight"));
+  const EncoderSpec trained =
+      SpecOf(OfClass(TinyDebertaV2(), "DebertaV2ForMaskedLM", {{"legacy", false}}));
+  EXPECT_THAT(WeightsOf(trained.logits), ElementsAre("lm_predictions.lm_head.dense.weight",
+                                                     "lm_predictions.lm_head.LayerNorm.weight",
+                                                     "lm_predictions.lm_head.decoder.weight"));
+  EXPECT_EQ(trained.relative_embedding.weight, "deberta.encoder.rel_embeddings.weight");
+  ExpectRefused(OfClass(TinyDebertaV2(), "DebertaV2ForMaskedLM", {{"legacy", "no"}}),
+                HasSubstr("legacy is \"no\""));
+
+  const EncoderSpec labels = SpecOf(OfClass(TinyDebertaV2(), "DebertaV2ForSequenceClassification",
+                                            {{"pooler_hidden_act", "relu"}}));
+  EXPECT_THAT(WeightsOf(labels.classifier),
+              ElementsAre("pooler.dense.weight", "classifier.weight"));
+  EXPECT_EQ(labels.classifier[0].activation, Activation::kRelu);
+  EXPECT_EQ(labels.activation, Activation::kGelu);
+}
+
 TEST(HeadsTest, LeavesOtherClassesWithoutLogits) {
   for (const json& config :
        {TinyBert(), OfClass(TinyBert(), "BertModel"), OfClass(TinyBert(), "BertForMultipleChoice"),

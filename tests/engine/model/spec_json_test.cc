@@ -80,6 +80,12 @@ EncoderSpec FullSpec() {
   spec.bias_buckets = 18;
   spec.bias_max_distance = 19;
   spec.relative_bias = {"ii", ""};
+  spec.relative_embedding = {"jj", ""};
+  spec.relative_embedding_norm = {"kk", "ll"};
+  spec.position_key = {"mm", "nn"};
+  spec.position_query = {"oo", "pp"};
+  spec.content_to_position = false;
+  spec.position_to_content = false;
   spec.local_window = 16;
   spec.global_every = 17;
   spec.activation = Activation::kTanh;
@@ -122,9 +128,9 @@ TEST(SpecJsonTest, KeepsEveryField) {
 // model hangs on that text.
 TEST(SpecJsonTest, LeavesOutWhatAnAbsentKeyMeans) {
   const json written = SpecToJson(SpecFromConfig(TinyBert()).value());
-  for (const char* key :
-       {"word_width", "position_padding_id", "layer_groups", "input_dim", "local_window",
-        "global_every", "position_bias", "default_pooling", "final_norm_optional"}) {
+  for (const char* key : {"word_width", "position_padding_id", "layer_groups", "input_dim",
+                          "local_window", "global_every", "position_bias", "content_to_position",
+                          "default_pooling", "final_norm_optional"}) {
     EXPECT_FALSE(written.contains(key)) << key;
   }
   for (const char* key : {"residual", "norm", "norm_eps", "activation", "max_positions"}) {
@@ -153,8 +159,8 @@ TEST(SpecJsonTest, KeepsEveryEnumerator) {
     spec.positions = positions;
     EXPECT_THAT(SpecFromJson(SpecToJson(spec)), IsOkAndHolds(spec));
   }
-  for (const auto bias :
-       {PositionBiasKind::kNone, PositionBiasKind::kBuckets, PositionBiasKind::kAlibi}) {
+  for (const auto bias : {PositionBiasKind::kNone, PositionBiasKind::kBuckets,
+                          PositionBiasKind::kAlibi, PositionBiasKind::kDisentangled}) {
     spec.position_bias = bias;
     EXPECT_THAT(SpecFromJson(SpecToJson(spec)), IsOkAndHolds(spec));
   }

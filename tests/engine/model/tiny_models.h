@@ -120,6 +120,20 @@ inline nlohmann::json TinyJinaBert() {
   return config;
 }
 
+// Eight rows of relative positions, which the blocks' own matrices read.
+inline nlohmann::json TinyDebertaV2() {
+  nlohmann::json config = TinyBert();
+  config.erase("type_vocab_size");
+  config.update({{"model_type", "deberta-v2"},
+                 {"relative_attention", true},
+                 {"pos_att_type", {"p2c", "c2p"}},
+                 {"position_buckets", 4},
+                 {"norm_rel_ebd", "layer_norm"},
+                 {"share_att_key", true},
+                 {"position_biased_input", false}});
+  return config;
+}
+
 inline nlohmann::json TinyTokenEncoder() {
   return {{"model_type", "token_encoder"},
           {"input_size", 7},
@@ -163,21 +177,14 @@ inline nlohmann::json TinyTorchEncoder() {
 }
 
 inline std::vector<nlohmann::json> TinyModels() {
-  return {TinyBert(),
-          TinyRoberta(),
-          TinyDistilBert(),
-          TinyMpnet(),
-          TinyElectra(),
-          TinyModernBert(),
-          TinyEsm(),
-          TinyNomicBert(),
-          TinyAlbert(),
-          TinyGte(),
-          TinyJinaBert(),
-          TinyTokenEncoder(),
-          TinySharedProjection(),
-          TinyAttention(),
-          TinyAttentionStack(),
+  return {TinyBert(),         TinyRoberta(),
+          TinyDistilBert(),   TinyMpnet(),
+          TinyElectra(),      TinyModernBert(),
+          TinyEsm(),          TinyNomicBert(),
+          TinyAlbert(),       TinyGte(),
+          TinyJinaBert(),     TinyDebertaV2(),
+          TinyTokenEncoder(), TinySharedProjection(),
+          TinyAttention(),    TinyAttentionStack(),
           TinyTorchEncoder()};
 }
 

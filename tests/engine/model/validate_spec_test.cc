@@ -116,6 +116,42 @@ TEST(ValidateSpecTest, RefusesBlocksThatCannotBeChained) {
               [](Spec& s) { s.position_bias = PositionBiasKind::kAlibi; });
   ExpectFault(TinyBert(), "bias_max_distance is 128; expected 0 to 0",
               [](Spec& s) { s.bias_max_distance = 128; });
+  ExpectFault(TinyBert(), "content_to_position or position_to_content is false; expected both",
+              [](Spec& s) { s.content_to_position = false; });
+  ExpectFault(TinyBert(), "position_key.weight is \"k\", but is used only when",
+              [](Spec& s) { s.position_key = {"k", ""}; });
+  ExpectFault(TinyDebertaV2(), "relative_embedding.weight is missing",
+              [](Spec& s) { s.relative_embedding = {}; });
+  ExpectFault(TinyDebertaV2(), "relative_embedding.weight is \"encoder.rel",
+              [](Spec& s) { s.position_bias = PositionBiasKind::kAlibi; });
+  ExpectFault(TinyDebertaV2(), "bias_buckets is 6; expected a multiple of 4",
+              [](Spec& s) { s.bias_buckets = 6; });
+  ExpectFault(TinyDebertaV2(), "bias_max_distance is 3; expected 4",
+              [](Spec& s) { s.bias_max_distance = 3; });
+  ExpectFault(TinyDebertaV2(), "bias_max_distance is 0; expected 1", [](Spec& s) {
+    s.bias_buckets = 0;
+    s.bias_max_distance = 0;
+  });
+  ExpectFault(TinyDebertaV2(), "both false; expected either", [](Spec& s) {
+    s.content_to_position = false;
+    s.position_to_content = false;
+  });
+  ExpectFault(TinyDebertaV2(), "position_key.weight is \"k.{layer}\", but content_to_position",
+              [](Spec& s) {
+                s.content_to_position = false;
+                s.position_key = {"k.{layer}", ""};
+              });
+  ExpectFault(TinyDebertaV2(), "position_query.weight is \"q.{layer}\", but position_to_content",
+              [](Spec& s) {
+                s.position_to_content = false;
+                s.position_query = {"q.{layer}", ""};
+              });
+  ExpectFault(TinyDebertaV2(), "position_query names \"q\" in all",
+              [](Spec& s) { s.position_query = {"q", ""}; });
+  ExpectFault(TinyDebertaV2(), "rotary_width is 2; expected 0 where",
+              [](Spec& s) { s.rotary_width = 2; });
+  ExpectFault(TinyDebertaV2(), "qkv is of another layout; expected \"separate\"",
+              [](Spec& s) { s.qkv = QkvLayout::kSharedByHeads; });
   ExpectFault(TinyBert(), "local_window is 3 and global_every 1; expected",
               [](Spec& s) { s.local_window = 3; });
   ExpectFault(TinyBert(), "local_window is 0 and global_every 2; expected",
