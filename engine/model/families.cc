@@ -18,27 +18,10 @@ using ::nlohmann::json;
 
 using ReadFamily = EncoderSpec(ConfigReader&);
 
+#define ENCODERD_ENTRY(model_type, Read) {model_type, Read},
 constexpr std::pair<std::string_view, ReadFamily*> kFamilies[] = {
-    {"fused_qkv_attention", FusedQkvAttentionSpec},
-    {"shared_projection_encoder", SharedProjectionEncoderSpec},
-    {"token_encoder", TokenEncoderSpec},
-    {"torch_transformer_encoder", TorchTransformerEncoderSpec},
-    {"bert", BertSpec},
-    {"roberta", RobertaSpec},
-    {"xlm-roberta", RobertaSpec},
-    {"camembert", RobertaSpec},
-    {"distilbert", DistilBertSpec},
-    {"mpnet", MpnetSpec},
-    {"electra", ElectraSpec},
-    {"modernbert", ModernBertSpec},
-    {"esm", EsmSpec},
-    {"nomic_bert", NomicBertSpec},
-    {"albert", AlbertSpec},
-    {"new", GteSpec},
-    {"gte", GteSpec},
-    {"deberta-v2", DebertaV2Spec},
-    {"custom", CustomSpec},
-};
+    ENCODERD_FAMILIES(ENCODERD_ENTRY)};
+#undef ENCODERD_ENTRY
 
 absl::Status Unsupported(std::string_view got) {
   std::string known;

@@ -2,8 +2,8 @@
 //
 // Role: a family is data. Its function reads the configuration's keys into an EncoderSpec and names
 //       the tensors as the family's checkpoints do; nothing behind it asks which family it was. To
-//       add one, write its file, declare its function here and give it a line in families.cc. Keys,
-//       defaults and names of each: README.md.
+//       add one, write its file in families/ and give it a line in the list here. Keys, defaults and
+//       names of each: README.md.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -24,24 +24,31 @@ namespace encoderd {
 absl::StatusOr<EncoderSpec> SpecFromConfig(const nlohmann::json& config,
                                            std::vector<EncoderSpec>* possible = nullptr);
 
-// The families. What is wrong with a key becomes a fault of the reader, and so does, afterwards, a
-// key that the family has not read; the spec is then of no meaning.
-EncoderSpec FusedQkvAttentionSpec(ConfigReader& config);
-EncoderSpec SharedProjectionEncoderSpec(ConfigReader& config);
-EncoderSpec TokenEncoderSpec(ConfigReader& config);
-EncoderSpec TorchTransformerEncoderSpec(ConfigReader& config);
-EncoderSpec BertSpec(ConfigReader& config);
-EncoderSpec RobertaSpec(ConfigReader& config);
-EncoderSpec DistilBertSpec(ConfigReader& config);
-EncoderSpec MpnetSpec(ConfigReader& config);
-EncoderSpec ElectraSpec(ConfigReader& config);
-EncoderSpec ModernBertSpec(ConfigReader& config);
-EncoderSpec EsmSpec(ConfigReader& config);
-EncoderSpec NomicBertSpec(ConfigReader& config);
-EncoderSpec AlbertSpec(ConfigReader& config);
-EncoderSpec GteSpec(ConfigReader& config);
-EncoderSpec JinaBertSpec(ConfigReader& config);  // a "bert"
-EncoderSpec DebertaV2Spec(ConfigReader& config);
-EncoderSpec CustomSpec(ConfigReader& config);  // in spec_json.cc
+// The families, each with its model_type. What is wrong with a key becomes a fault of the reader, and
+// so does, afterwards, a key that the family has not read; the spec is then of no meaning.
+#define ENCODERD_FAMILIES(FAMILY)                                  \
+  FAMILY("fused_qkv_attention", FusedQkvAttentionSpec)             \
+  FAMILY("shared_projection_encoder", SharedProjectionEncoderSpec) \
+  FAMILY("token_encoder", TokenEncoderSpec)                        \
+  FAMILY("torch_transformer_encoder", TorchTransformerEncoderSpec) \
+  FAMILY("bert", BertSpec)                                         \
+  FAMILY("roberta", RobertaSpec)                                   \
+  FAMILY("xlm-roberta", RobertaSpec)                               \
+  FAMILY("camembert", RobertaSpec)                                 \
+  FAMILY("distilbert", DistilBertSpec)                             \
+  FAMILY("mpnet", MpnetSpec)                                       \
+  FAMILY("electra", ElectraSpec)                                   \
+  FAMILY("modernbert", ModernBertSpec)                             \
+  FAMILY("esm", EsmSpec)                                           \
+  FAMILY("nomic_bert", NomicBertSpec)                              \
+  FAMILY("albert", AlbertSpec)                                     \
+  FAMILY("new", GteSpec)                                           \
+  FAMILY("gte", GteSpec)                                           \
+  FAMILY("deberta-v2", DebertaV2Spec)                              \
+  FAMILY("custom", CustomSpec)
+
+#define ENCODERD_DECLARATION(model_type, Read) EncoderSpec Read(ConfigReader& config);
+ENCODERD_FAMILIES(ENCODERD_DECLARATION)
+#undef ENCODERD_DECLARATION
 
 }  // namespace encoderd

@@ -3,9 +3,8 @@
 #include <string>
 #include <string_view>
 
-#include "engine/model/bert.h"
 #include "engine/model/families.h"
-#include "engine/model/heads.h"
+#include "engine/model/families/bert.h"
 
 namespace encoderd {
 namespace {
@@ -43,7 +42,7 @@ EncoderSpec JinaBertSpec(ConfigReader& config) {
   AddTanhPooler(WithBias("pooler.dense"), spec);
   config.Only("emb_pooler", "mean");  // what a request gets that asks for no other
   config.Ignore(kHarmlessKeys);
-  ReadHead(config, spec);
+  ReadBertHead(config, spec);
   return spec;
 }
 

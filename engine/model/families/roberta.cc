@@ -1,7 +1,7 @@
 // model_type "roberta", "xlm-roberta" and "camembert": BERT whose positions start behind the
 // padding's, as RobertaModel, XLMRobertaModel and CamembertModel compute it.
-#include "engine/model/bert.h"
 #include "engine/model/families.h"
+#include "engine/model/families/bert.h"
 #include "engine/model/heads.h"
 
 namespace encoderd {
@@ -14,7 +14,7 @@ EncoderSpec RobertaSpec(ConfigReader& config) {
   NameBertEmbeddings(spec);
   NameBertBlocks(spec);
   AddTanhPooler(WithBias("pooler.dense"), spec);
-  ReadHead(config, spec);
+  ReadHead(config, "roberta.", kLmHeadHeads, spec);
   return spec;
 }
 

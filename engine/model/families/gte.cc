@@ -4,12 +4,12 @@
 #include <string>
 #include <string_view>
 
-#include "engine/model/bert.h"
 #include "engine/model/config_reader.h"
 #include "engine/model/families.h"
+#include "engine/model/families/bert.h"
+#include "engine/model/families/rotary_keys.h"
+#include "engine/model/families/transformers_keys.h"
 #include "engine/model/heads.h"
-#include "engine/model/rotary_keys.h"
-#include "engine/model/transformers_keys.h"
 
 namespace encoderd {
 namespace {
@@ -82,6 +82,21 @@ void ReadLibraryKeys(ConfigReader& config, EncoderSpec& spec) {
   spec.rotary_base = ReadRotaryBase(config, "rope_theta", 160000);
 }
 
+// Its own code and the library's classes differ by the prefix.
+constexpr HeadLayer kGteWords[] = {{.name = "lm_head.dense", .activation = Activation::kGelu},
+                                   {.name = "lm_head.norm", .norm = true},
+                                   {.name = "lm_head.decoder", .out = HeadWidth::kVocab}};
+constexpr HeadLayer kNewLabels[] = {{.name = "new.pooler.dense", .activation = Activation::kTanh},
+                                    {.name = "classifier", .out = HeadWidth::kLabels}};
+constexpr HeadLayer kGteLabels[] = {{.name = "gte.pooler.dense", .activation = Activation::kTanh},
+                                    {.name = "classifier", .out = HeadWidth::kLabels}};
+constexpr Head kNewHeads[] = {{"ForMaskedLM", HeadRows::kTokens, kGteWords},
+                              {"ForTokenClassification", HeadRows::kTokens, kTokenLabels},
+                              {"ForSequenceClassification", HeadRows::kSequences, kNewLabels}};
+constexpr Head kGteHeads[] = {{"ForMaskedLM", HeadRows::kTokens, kGteWords},
+                              {"ForTokenClassification", HeadRows::kTokens, kTokenLabels},
+                              {"ForSequenceClassification", HeadRows::kSequences, kGteLabels}};
+
 }  // namespace
 
 EncoderSpec GteSpec(ConfigReader& config) {
@@ -109,7 +124,11 @@ EncoderSpec GteSpec(ConfigReader& config) {
   config.Ignore(kTransformersHarmlessKeys);
   config.Ignore(kOwnCodeKeys);
   config.Ignore(kHarmlessKeys);
-  ReadHead(config, spec);
+  if (spec.family == "new") {
+    ReadHead(config, "new.", kNewHeads, spec);
+  } else {
+    ReadHead(config, "gte.", kGteHeads, spec);
+  }
   return spec;
 }
 

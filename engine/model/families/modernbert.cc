@@ -7,9 +7,9 @@
 
 #include "engine/model/config_reader.h"
 #include "engine/model/families.h"
+#include "engine/model/families/rotary_keys.h"
+#include "engine/model/families/transformers_keys.h"
 #include "engine/model/heads.h"
-#include "engine/model/rotary_keys.h"
-#include "engine/model/transformers_keys.h"
 
 namespace encoderd {
 namespace {
@@ -101,6 +101,22 @@ void ReadRotation(ConfigReader& config, EncoderSpec& spec) {
   kinds.Finish();
 }
 
+// One transformation in front of every head.
+constexpr HeadLayer kModernDense = {
+    .name = "head.dense", .activation_key = "classifier_activation", .bias_key = "classifier_bias"};
+constexpr HeadLayer kModernNorm = {.name = "head.norm", .norm = true, .bias_key = "norm_bias"};
+constexpr HeadLayer kModernWords[] = {kModernDense,
+                                      kModernNorm,
+                                      {.name = "decoder",
+                                       .out = HeadWidth::kVocab,
+                                       .bias_key = "decoder_bias",
+                                       .bias_by_default = true}};
+constexpr HeadLayer kModernLabels[] = {
+    kModernDense, kModernNorm, {.name = "classifier", .out = HeadWidth::kLabels}};
+constexpr Head kHeads[] = {{"ForMaskedLM", HeadRows::kTokens, kModernWords},
+                           {"ForTokenClassification", HeadRows::kTokens, kModernLabels},
+                           {"ForSequenceClassification", HeadRows::kSequences, kModernLabels}};
+
 }  // namespace
 
 EncoderSpec ModernBertSpec(ConfigReader& config) {
@@ -130,7 +146,7 @@ EncoderSpec ModernBertSpec(ConfigReader& config) {
   RefuseOwnCode(config);
   config.Ignore(kTransformersHarmlessKeys);
   config.Ignore(kHarmlessKeys);
-  ReadHead(config, spec);
+  ReadHead(config, "model.", kHeads, spec);
   const Pooling pooling =
       config.Choice("classifier_pooling", kClassifierPoolings, std::optional(Pooling::kCls));
   if (!spec.classifier.empty()) spec.classifier_pooling = pooling;

@@ -32,5 +32,10 @@ void NameBertEmbeddings(EncoderSpec& spec);
 void NameBertBlocks(EncoderSpec& spec);
 // A linear layer and tanh on the first token, which a file may lack.
 void AddTanhPooler(const TensorNames& names, EncoderSpec& spec);
+// The head of a BertFor… or JinaBertFor… (heads.h).
+void ReadBertHead(ConfigReader& config, EncoderSpec& spec);
+
+// A "bert" whose positions are slopes on distances.
+EncoderSpec JinaBertSpec(ConfigReader& config);
 
 }  // namespace encoderd

@@ -4,11 +4,11 @@
 #include <string>
 #include <string_view>
 
-#include "engine/model/bert.h"
 #include "engine/model/config_reader.h"
 #include "engine/model/families.h"
+#include "engine/model/families/bert.h"
+#include "engine/model/families/transformers_keys.h"
 #include "engine/model/heads.h"
-#include "engine/model/transformers_keys.h"
 
 namespace encoderd {
 namespace {
@@ -85,7 +85,7 @@ EncoderSpec EsmSpec(ConfigReader& config) {
   RefuseOwnCode(config);
   config.Ignore(kTransformersHarmlessKeys);
   config.Ignore(kHarmlessKeys);
-  ReadHead(config, spec);
+  ReadHead(config, "esm.", kLmHeadHeads, spec);
   return spec;
 }
 

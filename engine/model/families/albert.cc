@@ -3,8 +3,8 @@
 #include <string>
 #include <string_view>
 
-#include "engine/model/bert.h"
 #include "engine/model/families.h"
+#include "engine/model/families/bert.h"
 #include "engine/model/heads.h"
 
 namespace encoderd {
@@ -24,6 +24,18 @@ void NameBlocks(EncoderSpec& spec) {
   spec.ffn_out = WithBias(block + "ffn_output");
   spec.norm2 = WithBias(block + "full_layer_layer_norm");
 }
+
+// Its vocabulary is read from vectors as narrow as the word table's.
+constexpr HeadLayer kAlbertWords[] = {
+    {.name = "predictions.dense", .out = HeadWidth::kWord, .activation = kModelsOwn},
+    {.name = "predictions.LayerNorm", .norm = true},
+    {.name = "predictions.decoder", .out = HeadWidth::kVocab, .bias = "predictions.bias"}};
+constexpr HeadLayer kAlbertLabels[] = {{.name = "albert.pooler", .activation = Activation::kTanh},
+                                       {.name = "classifier", .out = HeadWidth::kLabels}};
+constexpr Head kHeads[] = {{"ForMaskedLM", HeadRows::kTokens, kAlbertWords},
+                           {"ForPreTraining", HeadRows::kTokens, kAlbertWords},
+                           {"ForTokenClassification", HeadRows::kTokens, kTokenLabels},
+                           {"ForSequenceClassification", HeadRows::kSequences, kAlbertLabels}};
 
 }  // namespace
 
@@ -50,7 +62,7 @@ EncoderSpec AlbertSpec(ConfigReader& config) {
   config.Only("num_memory_blocks", 0);
   config.Only("layers_to_keep", nlohmann::json::array());
   config.Ignore(kHarmlessKeys);
-  ReadHead(config, spec);
+  ReadHead(config, "albert.", kHeads, spec);
   return spec;
 }
 

@@ -1,14 +1,29 @@
 // model_type "bert": BertModel as Hugging Face saves it, with the defaults of BertConfig.
-#include "engine/model/bert.h"
+#include "engine/model/families/bert.h"
 
 #include <cmath>
 #include <string>
 
 #include "engine/model/families.h"
+#include "engine/model/families/transformers_keys.h"
 #include "engine/model/heads.h"
-#include "engine/model/transformers_keys.h"
 
 namespace encoderd {
+namespace {
+
+// The pooler lies in the encoder.
+constexpr HeadLayer kBertWords[] = {
+    {.name = "cls.predictions.transform.dense", .activation = kModelsOwn},
+    {.name = "cls.predictions.transform.LayerNorm", .norm = true},
+    {.name = "cls.predictions.decoder", .out = HeadWidth::kVocab, .bias = "cls.predictions.bias"}};
+constexpr HeadLayer kBertLabels[] = {{.name = "bert.pooler.dense", .activation = Activation::kTanh},
+                                     {.name = "classifier", .out = HeadWidth::kLabels}};
+constexpr Head kHeads[] = {{"ForMaskedLM", HeadRows::kTokens, kBertWords},
+                           {"ForPreTraining", HeadRows::kTokens, kBertWords},
+                           {"ForTokenClassification", HeadRows::kTokens, kTokenLabels},
+                           {"ForSequenceClassification", HeadRows::kSequences, kBertLabels}};
+
+}  // namespace
 
 EncoderSpec ReadBertKeys(ConfigReader& config, const BertDefaults& defaults) {
   EncoderSpec spec;
@@ -73,6 +88,10 @@ void AddTanhPooler(const TensorNames& names, EncoderSpec& spec) {
   spec.pooler_optional = true;
 }
 
+void ReadBertHead(ConfigReader& config, EncoderSpec& spec) {
+  ReadHead(config, "bert.", kHeads, spec);
+}
+
 EncoderSpec BertSpec(ConfigReader& config) {
   // JinaBERT names itself BERT.
   const nlohmann::json* positions = config.Find("position_embedding_type");
@@ -81,7 +100,7 @@ EncoderSpec BertSpec(ConfigReader& config) {
   NameBertEmbeddings(spec);
   NameBertBlocks(spec);
   AddTanhPooler(WithBias("pooler.dense"), spec);
-  ReadHead(config, spec);
+  ReadBertHead(config, spec);
   return spec;
 }
 

@@ -2,8 +2,8 @@
 // without token types, with RoBERTa's positions and T5's relative bias in every block.
 #include <string>
 
-#include "engine/model/bert.h"
 #include "engine/model/families.h"
+#include "engine/model/families/bert.h"
 #include "engine/model/heads.h"
 
 namespace encoderd {
@@ -35,7 +35,7 @@ EncoderSpec MpnetSpec(ConfigReader& config) {
   spec.bias_buckets = 32;
   spec.bias_max_distance = 128;
   NameTensors(spec);
-  ReadHead(config, spec);
+  ReadHead(config, "mpnet.", kLmHeadHeads, spec);
   return spec;
 }
 

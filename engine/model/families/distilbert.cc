@@ -6,8 +6,8 @@
 
 #include "engine/model/config_reader.h"
 #include "engine/model/families.h"
+#include "engine/model/families/transformers_keys.h"
 #include "engine/model/heads.h"
-#include "engine/model/transformers_keys.h"
 
 namespace encoderd {
 namespace {
@@ -32,6 +32,15 @@ void NameTensors(EncoderSpec& spec) {
   spec.norm2 = WithBias(block + "output_layer_norm");
   spec.harmless = {"embeddings.position_ids"};
 }
+
+constexpr HeadLayer kDistilWords[] = {{.name = "vocab_transform", .activation = kModelsOwn},
+                                      {.name = "vocab_layer_norm", .norm = true},
+                                      {.name = "vocab_projector", .out = HeadWidth::kVocab}};
+constexpr HeadLayer kDistilLabels[] = {{.name = "pre_classifier", .activation = Activation::kRelu},
+                                       {.name = "classifier", .out = HeadWidth::kLabels}};
+constexpr Head kHeads[] = {{"ForMaskedLM", HeadRows::kTokens, kDistilWords},
+                           {"ForTokenClassification", HeadRows::kTokens, kTokenLabels},
+                           {"ForSequenceClassification", HeadRows::kSequences, kDistilLabels}};
 
 }  // namespace
 
@@ -58,7 +67,7 @@ EncoderSpec DistilBertSpec(ConfigReader& config) {
   RefuseOwnCode(config);
   config.Ignore(kTransformersHarmlessKeys);
   config.Ignore(kHarmlessKeys);
-  ReadHead(config, spec);
+  ReadHead(config, "distilbert.", kHeads, spec);
   return spec;
 }
 

@@ -10,10 +10,10 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "engine/model/bert.h"
 #include "engine/model/families.h"
+#include "engine/model/families/bert.h"
+#include "engine/model/families/transformers_keys.h"
 #include "engine/model/heads.h"
-#include "engine/model/transformers_keys.h"
 
 namespace encoderd {
 namespace {
@@ -136,6 +136,25 @@ void ReadRelativeAttention(ConfigReader& config, EncoderSpec& spec) {
   if (spec.position_to_content) spec.position_query = WithBias(attention + "pos_query_proj");
 }
 
+// Two heads over the vocabulary, the second one as the models were trained.
+constexpr HeadLayer kDebertaLegacyWords[] = {
+    {.name = "cls.predictions.transform.dense", .out = HeadWidth::kWord, .activation = kModelsOwn},
+    {.name = "cls.predictions.transform.LayerNorm", .norm = true},
+    {.name = "cls.predictions.decoder", .out = HeadWidth::kVocab, .bias = "cls.predictions.bias"}};
+constexpr HeadLayer kDebertaWords[] = {
+    {.name = "lm_predictions.lm_head.dense", .activation = kModelsOwn},
+    {.name = "lm_predictions.lm_head.LayerNorm", .norm = true},
+    {.name = "lm_predictions.lm_head.decoder",
+     .out = HeadWidth::kVocab,
+     .bias = "lm_predictions.lm_head.bias"}};
+constexpr HeadLayer kDebertaLabels[] = {
+    {.name = "pooler.dense", .activation_key = "pooler_hidden_act"},
+    {.name = "classifier", .out = HeadWidth::kLabels}};
+constexpr Head kHeads[] = {{"ForMaskedLM", HeadRows::kTokens, kDebertaWords, /*unless=*/"legacy"},
+                           {"ForMaskedLM", HeadRows::kTokens, kDebertaLegacyWords},
+                           {"ForTokenClassification", HeadRows::kTokens, kTokenLabels},
+                           {"ForSequenceClassification", HeadRows::kSequences, kDebertaLabels}};
+
 }  // namespace
 
 EncoderSpec DebertaV2Spec(ConfigReader& config) {
@@ -153,7 +172,7 @@ EncoderSpec DebertaV2Spec(ConfigReader& config) {
   config.Ignore(kTransformersHarmlessKeys);
   config.Ignore(kHarmlessKeys);
   config.Only("pooler_hidden_size", spec.hidden_size);
-  ReadHead(config, spec);
+  ReadHead(config, "deberta.", kHeads, spec);
   return spec;
 }
 

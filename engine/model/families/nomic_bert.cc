@@ -6,12 +6,12 @@
 #include <string>
 #include <string_view>
 
-#include "engine/model/bert.h"
 #include "engine/model/config_reader.h"
 #include "engine/model/families.h"
+#include "engine/model/families/bert.h"
+#include "engine/model/families/rotary_keys.h"
+#include "engine/model/families/transformers_keys.h"
 #include "engine/model/heads.h"
-#include "engine/model/rotary_keys.h"
-#include "engine/model/transformers_keys.h"
 
 namespace encoderd {
 namespace {
@@ -129,6 +129,17 @@ void ReadLibraryKeys(ConfigReader& config, EncoderSpec& spec) {
   spec.rotary_base = ReadRotaryBase(config, "rope_theta", 1000);
 }
 
+constexpr HeadLayer kNomicWords[] = {
+    {.name = "cls.predictions.transform.dense", .activation = kModelsOwn},
+    {.name = "cls.predictions.transform.layer_norm", .norm = true},
+    {.name = "cls.predictions.decoder", .out = HeadWidth::kVocab, .bias = "cls.predictions.bias"}};
+constexpr HeadLayer kNomicLabels[] = {
+    {.name = "nomic_bert.pooler.dense", .activation = Activation::kTanh},
+    {.name = "classifier", .out = HeadWidth::kLabels}};
+constexpr Head kHeads[] = {{"ForMaskedLM", HeadRows::kTokens, kNomicWords},
+                           {"ForTokenClassification", HeadRows::kTokens, kTokenLabels},
+                           {"ForSequenceClassification", HeadRows::kSequences, kNomicLabels}};
+
 }  // namespace
 
 EncoderSpec NomicBertSpec(ConfigReader& config) {
@@ -150,7 +161,7 @@ EncoderSpec NomicBertSpec(ConfigReader& config) {
   RefuseTransformersSwitches(config);
   config.Ignore(kTransformersHarmlessKeys);
   config.Ignore(kOwnCodeKeys);
-  ReadHead(config, spec);
+  ReadHead(config, "nomic_bert.", kHeads, spec);
   return spec;
 }
 
