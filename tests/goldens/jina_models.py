@@ -5,7 +5,13 @@ import math
 
 import torch
 from torch import nn
-from transformers import BertConfig, BertForMaskedLM, BertModel
+from transformers import (
+    BertConfig,
+    BertForMaskedLM,
+    BertForSequenceClassification,
+    BertForTokenClassification,
+    BertModel,
+)
 from transformers.models.bert.modeling_bert import BertLayer
 
 import reference_models as ref
@@ -92,3 +98,5 @@ def all_goldens():
     yield jina_bert("jina_bert_reglu", 182, BertModel(config, add_pooling_layer=False), "reglu")
     config = BertConfig(**(NARROW | {"num_hidden_layers": 1}))
     yield jina_bert("jina_bert_masked_lm", 183, BertForMaskedLM(config), "original")
+    yield jina_bert("jina_bert_tokens", 184, BertForTokenClassification(config), "geglu")
+    yield jina_bert("jina_bert_sequences", 185, BertForSequenceClassification(config), "geglu")
