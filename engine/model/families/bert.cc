@@ -25,6 +25,14 @@ constexpr Head kHeads[] = {{"ForMaskedLM", HeadRows::kTokens, kBertWords},
 
 }  // namespace
 
+void ReadBertSizes(ConfigReader& config, const BertDefaults& defaults, EncoderSpec& spec) {
+  spec.num_layers = config.Size("num_hidden_layers", defaults.num_layers);
+  spec.hidden_size = config.Size("hidden_size", defaults.hidden_size);
+  spec.num_heads = config.Size("num_attention_heads", defaults.num_heads);
+  config.CheckDivides("num_attention_heads", spec.num_heads, "hidden_size", spec.hidden_size);
+  spec.ffn_size = config.Size("intermediate_size", defaults.ffn_size);
+}
+
 EncoderSpec ReadBertKeys(ConfigReader& config, const BertDefaults& defaults) {
   EncoderSpec spec;
   spec.family = config.Text("model_type");
@@ -37,11 +45,7 @@ EncoderSpec ReadBertKeys(ConfigReader& config, const BertDefaults& defaults) {
   const int64_t rows_before_text = defaults.padding_id + 1;
   spec.max_positions = config.Size("max_position_embeddings", 512, /*least=*/rows_before_text + 1) -
                        rows_before_text;
-  spec.num_layers = config.Size("num_hidden_layers", defaults.num_layers);
-  spec.hidden_size = config.Size("hidden_size", defaults.hidden_size);
-  spec.num_heads = config.Size("num_attention_heads", defaults.num_heads);
-  config.CheckDivides("num_attention_heads", spec.num_heads, "hidden_size", spec.hidden_size);
-  spec.ffn_size = config.Size("intermediate_size", defaults.ffn_size);
+  ReadBertSizes(config, defaults, spec);
   spec.norm_eps = config.Positive("layer_norm_eps", 1e-12);
   spec.qkv = QkvLayout::kSeparate;
   spec.score_scale = 1 / std::sqrt(static_cast<double>(spec.head_dim()));

@@ -22,6 +22,9 @@ struct BertDefaults {
   bool own_code = false;  // it is the code in its own repository that auto_map names
 };
 
+// Numbers of blocks and heads, and the widths of both halves of a block.
+void ReadBertSizes(ConfigReader& config, const BertDefaults& defaults, EncoderSpec& spec);
+
 // Post-norm blocks over words, learned positions and token types, in the sizes that the keys of
 // BertConfig give; no names yet. Refuses the switches and ignores the keys of transformers_keys.h.
 EncoderSpec ReadBertKeys(ConfigReader& config, const BertDefaults& defaults);

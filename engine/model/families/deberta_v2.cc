@@ -33,12 +33,9 @@ constexpr NamedValue<bool> kTableNorms[] = {{"none", false}, {"layer_norm", true
 void ReadSizes(ConfigReader& config, EncoderSpec& spec) {
   spec.vocab_size = config.Size("vocab_size", 128100);
   spec.type_vocab_size = config.Size("type_vocab_size", 0, /*least=*/0);
-  spec.num_layers = config.Size("num_hidden_layers", 24);
-  spec.hidden_size = config.Size("hidden_size", 1536);
-  spec.num_heads = config.Size("num_attention_heads", 24);
-  config.CheckDivides("num_attention_heads", spec.num_heads, "hidden_size", spec.hidden_size);
+  ReadBertSizes(config, {.num_layers = 24, .hidden_size = 1536, .num_heads = 24, .ffn_size = 6144},
+                spec);
   config.Only("attention_head_size", spec.head_dim());
-  spec.ffn_size = config.Size("intermediate_size", 6144);
   spec.norm_eps = config.Positive("layer_norm_eps", 1e-7);
   spec.activation =
       config.Choice("hidden_act", kTransformersActivations, std::optional(Activation::kGelu));

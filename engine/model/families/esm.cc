@@ -44,11 +44,7 @@ void NameTensors(EncoderSpec& spec) {
 void ReadSizes(ConfigReader& config, EncoderSpec& spec) {
   spec.vocab_size = config.Size("vocab_size");
   spec.max_positions = config.Size("max_position_embeddings", 1026);
-  spec.num_layers = config.Size("num_hidden_layers", 12);
-  spec.hidden_size = config.Size("hidden_size", 768);
-  spec.num_heads = config.Size("num_attention_heads", 12);
-  config.CheckDivides("num_attention_heads", spec.num_heads, "hidden_size", spec.hidden_size);
-  spec.ffn_size = config.Size("intermediate_size", 3072);
+  ReadBertSizes(config, {}, spec);
   spec.norm_eps = config.Positive("layer_norm_eps", 1e-12);
   spec.score_scale = 1 / std::sqrt(static_cast<double>(spec.head_dim()));
   spec.rotary_width = spec.head_dim();

@@ -59,6 +59,7 @@ void ReadOwnKeys(ConfigReader& config, EncoderSpec& spec) {
   spec.num_layers = config.Size("num_hidden_layers");
   spec.hidden_size = config.Size("hidden_size");
   spec.num_heads = config.Size("num_attention_heads");
+  config.CheckDivides("num_attention_heads", spec.num_heads, "hidden_size", spec.hidden_size);
   spec.ffn_size = config.Size("intermediate_size");
   spec.norm_eps = config.Positive("layer_norm_eps");
   spec.activation = config.Choice("hidden_act", kTransformersActivations);
@@ -72,10 +73,7 @@ void ReadLibraryKeys(ConfigReader& config, EncoderSpec& spec) {
   spec.vocab_size = config.Size("vocab_size", 250048);
   spec.type_vocab_size = config.Size("type_vocab_size", 1, 0);
   spec.max_positions = config.Size("max_position_embeddings", 8192);
-  spec.num_layers = config.Size("num_hidden_layers", 12);
-  spec.hidden_size = config.Size("hidden_size", 768);
-  spec.num_heads = config.Size("num_attention_heads", 12);
-  spec.ffn_size = config.Size("intermediate_size", 3072);
+  ReadBertSizes(config, {}, spec);
   spec.norm_eps = config.Positive("layer_norm_eps", 1e-12);
   spec.activation =
       config.Choice("hidden_act", kTransformersActivations, std::optional(Activation::kGelu));
@@ -108,7 +106,6 @@ EncoderSpec GteSpec(ConfigReader& config) {
   } else {
     ReadLibraryKeys(config, spec);
   }
-  config.CheckDivides("num_attention_heads", spec.num_heads, "hidden_size", spec.hidden_size);
   spec.qkv = QkvLayout::kFused;
   spec.score_scale = 1 / std::sqrt(static_cast<double>(spec.head_dim()));
   spec.rotary_width = spec.head_dim();

@@ -7,6 +7,7 @@
 
 #include "engine/model/config_reader.h"
 #include "engine/model/families.h"
+#include "engine/model/families/bert.h"
 #include "engine/model/families/rotary_keys.h"
 #include "engine/model/families/transformers_keys.h"
 #include "engine/model/heads.h"
@@ -125,11 +126,7 @@ EncoderSpec ModernBertSpec(ConfigReader& config) {
   spec.input = InputKind::kTokenIds;
   spec.vocab_size = config.Size("vocab_size", 50368);
   spec.max_positions = config.Size("max_position_embeddings", 8192);
-  spec.num_layers = config.Size("num_hidden_layers", 22);
-  spec.hidden_size = config.Size("hidden_size", 768);
-  spec.num_heads = config.Size("num_attention_heads", 12);
-  config.CheckDivides("num_attention_heads", spec.num_heads, "hidden_size", spec.hidden_size);
-  spec.ffn_size = config.Size("intermediate_size", 1152);
+  ReadBertSizes(config, {.num_layers = 22, .ffn_size = 1152}, spec);
   spec.norm = NormPlacement::kPre;
   spec.norm_eps = config.Positive("norm_eps", 1e-5);
   spec.first_norm1 = false;

@@ -111,11 +111,7 @@ void RefuseFirstSwitches(ConfigReader& config) {
 void ReadLibraryKeys(ConfigReader& config, EncoderSpec& spec) {
   spec.type_vocab_size = config.Size("type_vocab_size", 2);
   spec.max_positions = config.Size("max_position_embeddings", 2048);
-  spec.num_layers = config.Size("num_hidden_layers", 12);
-  spec.hidden_size = config.Size("hidden_size", 768);
-  spec.num_heads = config.Size("num_attention_heads", 12);
-  config.CheckDivides("num_attention_heads", spec.num_heads, "hidden_size", spec.hidden_size);
-  spec.ffn_size = config.Size("intermediate_size", 3072);
+  ReadBertSizes(config, {}, spec);
   spec.norm_eps = config.Positive("layer_norm_eps", 1e-12);
   spec.activation =
       config.Choice("hidden_act", kTransformersActivations, std::optional(Activation::kSilu));
