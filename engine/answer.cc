@@ -36,6 +36,10 @@ Answer AnswerShapes(const EncoderSpec& spec, const Plan& plan) {
     answer.pooled.push_back({.shape = {plan.pooled_offsets.back(), pooled.dimensions}, .data = {}});
   }
   if (plan.logits) answer.logits.shape = {plan.LogitsRows(), spec.logits_width()};
+  for (size_t i = 0; plan.contacts && i + 1 < plan.token_offsets.size(); ++i) {
+    const int64_t inner = ContactTokens(plan.token_offsets[i + 1] - plan.token_offsets[i]);
+    answer.contacts.push_back({.shape = {inner, inner}, .data = {}});
+  }
   return answer;
 }
 
@@ -46,6 +50,7 @@ absl::StatusOr<Answer> AllocateTensors(const EncoderSpec& spec, const Plan& plan
   for (AttentionMap& map : answer.attentions) RETURN_IF_ERROR(Allocate(plan.dtype, map.tensor));
   for (AnswerTensor& tensor : answer.pooled) RETURN_IF_ERROR(Allocate(plan.dtype, tensor));
   if (plan.logits) RETURN_IF_ERROR(Allocate(plan.dtype, answer.logits));
+  for (AnswerTensor& tensor : answer.contacts) RETURN_IF_ERROR(Allocate(plan.dtype, tensor));
   return answer;
 }
 

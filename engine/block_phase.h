@@ -24,6 +24,7 @@
 
 #include "absl/status/statusor.h"
 #include "engine/batch_layout.h"
+#include "engine/contacts.h"
 #include "engine/model/spec.h"
 #include "engine/ops/attention.h"
 #include "engine/pool.h"
@@ -97,6 +98,8 @@ class BlockPhase : public Pooled {
   // Maps to write, by sequence; empty when none is wanted. Answers belong to the owner alone, so a
   // phase with maps is never offered to helpers.
   std::vector<ops::MapOutput> maps;
+  // Given the rows of all maps; null when no sequence wants contacts. The owner's alone, too.
+  Contacts* contacts = nullptr;
 
   // Written by whoever computes a tile: sequences with scores that are not finite.
   std::unique_ptr<std::atomic<bool>[]> bad_scores;

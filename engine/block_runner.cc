@@ -99,7 +99,13 @@ absl::Status BlockRunner::AttendSegment(const BlockPhase& phase, const Tile& til
   const bool needs_context = sequence.half_blocks > 2 * *phase.attend + 1;
   const ops::MapOutput* map =
       phase.maps.empty() || phase.maps[index].dst == nullptr ? nullptr : &phase.maps[index];
-  if (!needs_context && map == nullptr) return absl::OkStatus();
+  const bool contacts = phase.contacts != nullptr && phase.contacts->wanted(index);
+  if (!needs_context && map == nullptr && !contacts) return absl::OkStatus();
+  const auto add_row = [&](int64_t head, int64_t token, std::span<const float> weights) {
+    phase.contacts->AddRow(*phase.attend,
+                           {.sequence = index, .head = head, .token = token, .weights = weights});
+  };
+  const ops::MapRowSink each_row(add_row);
 
   pieces_.clear();
   const float* qkv = nullptr;
@@ -124,6 +130,7 @@ absl::Status BlockRunner::AttendSegment(const BlockPhase& phase, const Tile& til
                               .positions = BlockOf(*phase.attend).relative.floats().data(),
                               .context = needs_context ? context : nullptr,
                               .map = map,
+                              .each_row = contacts ? &each_row : nullptr,
                               .stop = &stop},
                              scratch_.attention.bytes()));
   if (!finite) phase.bad_scores[index].store(true, std::memory_order_relaxed);

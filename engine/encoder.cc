@@ -21,13 +21,19 @@ int64_t OperationsPerToken(const EncoderSpec& spec) {
   return 2 * spec.hidden_size * (4 * spec.hidden_size + ffn_products * spec.ffn_size);
 }
 
+// Of a pass.
+int64_t MaxTokens(const BatchLimits& limits) {
+  return std::max(limits.max_batch_tokens, limits.max_sequence_tokens);
+}
+
 }  // namespace
 
 int64_t Encoder::ScratchBytes(const EncoderSpec& spec, const EncoderWeights& weights,
                               const BatchLimits& limits) {
   return BlockRunner::ScratchBytes(spec, weights, limits.max_sequence_tokens) +
          Embedder::ScratchBytes(spec, weights) + AnswerWriter::ScratchBytes(spec) +
-         StepRunner::ScratchBytes(spec, weights);
+         StepRunner::ScratchBytes(spec, weights) +
+         (spec.has_contacts() ? Contacts::ScratchBytes(spec, MaxTokens(limits)) : 0);
 }
 
 absl::StatusOr<std::unique_ptr<Encoder>> Encoder::Create(const Shared& shared) {
@@ -36,9 +42,15 @@ absl::StatusOr<std::unique_ptr<Encoder>> Encoder::Create(const Shared& shared) {
   ASSIGN_OR_RETURN(auto embedder, Embedder::Create(shared.spec, shared.weights));
   ASSIGN_OR_RETURN(auto writer, AnswerWriter::Create(shared.spec, shared.weights));
   ASSIGN_OR_RETURN(auto steps, StepRunner::Create(shared.spec, shared.weights));
+  std::optional<Contacts> contacts;
+  if (shared.spec.has_contacts()) {
+    ASSIGN_OR_RETURN(contacts,
+                     Contacts::Create(shared.spec, shared.weights, MaxTokens(shared.limits)));
+  }
   ASSIGN_OR_RETURN(const int seat, shared.memory.Join());
   return std::unique_ptr<Encoder>(new Encoder(shared, seat, std::move(runner), std::move(embedder),
-                                              std::move(writer), std::move(steps)));
+                                              std::move(writer), std::move(steps),
+                                              std::move(contacts)));
 }
 
 // ---- The pass -----------------------------------------------------------------------------------
@@ -95,7 +107,7 @@ void Encoder::Place(std::span<BatchItem* const> items) {
   for (const BatchItem* item : items) tokens += item->request->sequences[item->sequence].tokens();
   const BatchLimits& limits = shared_.limits;
   CHECK(tokens <= limits.max_batch_tokens || items.size() == 1) << "more tokens than a batch has";
-  CHECK_LE(tokens, std::max(limits.max_batch_tokens, limits.max_sequence_tokens));
+  CHECK_LE(tokens, MaxTokens(limits));
 
   const bool worth_it = tokens * OperationsPerToken(spec_) >= kLeastSharedOperations;
   const bool helped = shared_.helpers != nullptr && worth_it;
@@ -103,6 +115,7 @@ void Encoder::Place(std::span<BatchItem* const> items) {
       helped ? 1 + std::min(shared_.helpers->IdleWorkers(), PhaseShape::kMaxHelpersOfPhase) : 1;
   layout_->Place(items, BatchLayout::TileRows(tokens, threads, items.size() == 1));
   CHECK_LE(layout_->StoredRows(), BatchLayout::MaxStoredRows(limits));
+  if (contacts_.has_value()) contacts_->Begin(layout_->sequences());
   shown_ = false;
   may_share_ = helped && layout_->tiles().size() > 1 && layout_->CanOwnMasks();
 }
@@ -135,8 +148,10 @@ absl::Status Encoder::RunPhase(std::optional<int64_t> attend, std::optional<int6
   BlockPhase& phase = *shared_.memory.TakePhase(seat_);
   phase.maps.clear();
   if (attend.has_value()) ListMaps(*attend, phase.maps);
+  const bool contacts = attend.has_value() && contacts_.has_value() && contacts_->wanted();
+  phase.contacts = contacts ? &*contacts_ : nullptr;
   const int tiles = layout_->TilesBeyond(2 * attend.value_or(project.value_or(0)));
-  const bool shared = Shares(tiles, !phase.maps.empty());
+  const bool shared = Shares(tiles, !phase.maps.empty() || contacts);
   FillPhase(phase, attend, project, /*in_place=*/!attend.has_value() || WritesInPlace(shared));
   if (shared && !std::exchange(shown_, true)) layout_->OwnMasks();
   phase.tiles.Open(tiles, shared);
@@ -144,6 +159,7 @@ absl::Status Encoder::RunPhase(std::optional<int64_t> attend, std::optional<int6
   const absl::Status status = ComputeTiles(phase);
   if (shared) shared_.helpers->Withdraw(seat_);
   if (status.ok()) TakeResults(phase, tiles);
+  if (contacts) contacts_->EndBlock(*attend);
   if (phase.tiles.Close()) phase.Release();
   return status;
 }
@@ -248,6 +264,7 @@ void Encoder::WriteHiddenState(int64_t layer) {
 }
 
 absl::Status Encoder::WriteFinal() {
+  if (contacts_.has_value()) contacts_->Write();
   const int64_t behind_all = 2 * spec_.num_layers;
   for (size_t i = 0; shared_.weights.final_norm.has_value() && i < results_.size(); ++i) {
     const int64_t rows = layout_->RowsBeyond(layout_->tiles()[i], behind_all);

@@ -11,6 +11,8 @@
 //   Embed ─▶ hidden state 0 ─▶ block 0 ─▶ hidden state 1 ─▶ block 1 ─▶ … ─▶ final norm ─┐
 //                                 └▶ map 0                    └▶ map 1                  │
 //                                       last hidden state, pooled vectors, logits ◀─────┘
+//
+// Contacts (contacts.h) gather the maps of all blocks on the way.
 #pragma once
 
 #include <cstdint>
@@ -26,6 +28,7 @@
 #include "engine/answer_writer.h"
 #include "engine/block_phase.h"
 #include "engine/block_runner.h"
+#include "engine/contacts.h"
 #include "engine/embedder.h"
 #include "engine/engine.h"
 #include "engine/helpers.h"
@@ -59,14 +62,15 @@ class Encoder final : public Worker {
 
  private:
   Encoder(const Shared& shared, int seat, std::unique_ptr<BlockRunner> runner, Embedder embedder,
-          AnswerWriter writer, StepRunner steps)
+          AnswerWriter writer, StepRunner steps, std::optional<Contacts> contacts)
       : shared_(shared),
         spec_(shared.spec),
         seat_(seat),
         runner_(std::move(runner)),
         embedder_(std::move(embedder)),
         writer_(std::move(writer)),
-        steps_(std::move(steps)) {}
+        steps_(std::move(steps)),
+        contacts_(std::move(contacts)) {}
 
   // A pass: items that start at the same block.
   absl::Status RunPass(std::span<BatchItem* const> items, absl::FunctionRef<bool()> abandoned);
@@ -95,7 +99,8 @@ class Encoder final : public Worker {
   Embedder embedder_;
   AnswerWriter writer_;
   StepRunner steps_;
-  std::vector<BatchItem*> items_;  // of the running batch, those that start first first
+  std::optional<Contacts> contacts_;  // where the model has them
+  std::vector<BatchItem*> items_;     // of the running batch, those that start first first
 
   // Of the running pass.
   PoolRef<BatchLayout> layout_;

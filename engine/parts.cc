@@ -46,6 +46,7 @@ Plan PartOf(const EncoderSpec& spec, const Plan& plan, const Part& part) {
   result.last_hidden_state = plan.last_hidden_state && last;
   result.logits = plan.logits && last;
   result.logits_per_sequence = plan.logits_per_sequence;
+  result.contacts = plan.contacts && part.first_block == 0 && last;
   std::ranges::copy_if(plan.hidden_layers, std::back_inserter(result.hidden_layers), yields);
   std::ranges::copy_if(
       plan.pooled, std::back_inserter(result.pooled),
@@ -64,6 +65,21 @@ Plan PartOf(const EncoderSpec& spec, const Plan& plan, const Part& part) {
   result.keeps_hidden = !last;
   Measure(spec, result);
   return result;
+}
+
+Plan ContactsPartOf(const EncoderSpec& spec, const Plan& plan, size_t sequence) {
+  Plan result = EmptyPart(plan, sequence, /*first_block=*/0);
+  result.contacts = true;
+  validation::ResolveBlocks(spec, result);
+  Measure(spec, result);
+  return result;
+}
+
+Plan WithoutContacts(const EncoderSpec& spec, Plan plan) {
+  plan.contacts = false;
+  validation::ResolveBlocks(spec, plan);
+  Measure(spec, plan);
+  return plan;
 }
 
 Plan MapPartOf(const EncoderSpec& spec, const Plan& plan, const MapPart& part) {

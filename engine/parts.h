@@ -36,8 +36,8 @@ struct Part {
 };
 
 // Of the plan's outputs, the part gives: hidden states, and vectors pooled from them, of layers
-// first_block + 1 … end_block, layer 0 with the first part; the maps of its blocks; and with the
-// last part what is made of the last hidden state. Everything keeps the plan's order, and a pooled
+// first_block + 1 … end_block, layer 0 with the first part; the maps of its blocks; with the last
+// part what is made of the last hidden state; and contacts if it is the whole pass. Everything keeps the plan's order, and a pooled
 // output its index.
 // REQUIRES: 0 ≤ first_block < end_block ≤ BlocksOf(plan); or both 0 where the plan has no block.
 Plan PartOf(const EncoderSpec& spec, const Plan& plan, const Part& part);
@@ -51,6 +51,11 @@ struct MapPart {
   size_t first_row = 0;
   size_t end_row = 0;
 };
+
+// Contacts come of the maps of all blocks. For a pass that is to be cut: the contacts of a sequence
+// and nothing else, and a plan of all but the contacts, whose answer_bytes may be 0.
+Plan ContactsPartOf(const EncoderSpec& spec, const Plan& plan, size_t sequence);
+Plan WithoutContacts(const EncoderSpec& spec, Plan plan);
 
 // For a map that is too large for one answer: a piece of it and nothing else, computed from the
 // hidden rows that the part which begins with `block` is computed from, and left as they are.

@@ -72,12 +72,16 @@ struct OutputSpec {
   std::optional<AttentionSpec> attentions;
   std::vector<PoolingSpec> pooled;
   bool logits = false;
+  bool contacts = false;
 };
 
 struct Request {
   std::vector<Sequence> sequences;
   OutputSpec outputs;
 };
+
+// Rows and columns of the contacts of S tokens: the first and the last token have none.
+inline int64_t ContactTokens(int64_t tokens) { return tokens > 2 ? tokens - 2 : 0; }
 
 // ---- The plan: a validated request with every default and negative index resolved ---------------
 
@@ -102,6 +106,7 @@ struct Plan {
   std::vector<PooledOutput> pooled;
   bool logits = false;
   bool logits_per_sequence = false;  // one row for each sequence, not for each token
+  bool contacts = false;             // a pass from block 0 through the maps of all blocks
 
   // A part of a pass (parts.h) starts in front of this block, from BatchItem::hidden.
   int64_t first_block = 0;
@@ -147,6 +152,7 @@ struct Answer {
   std::vector<AttentionMap> attentions;     // sequence-major, then plan.attention_layers
   std::vector<AnswerTensor> pooled;         // one per plan.pooled, [sequences or spans, dimensions]
   AnswerTensor logits;                      // [tokens, vocab or labels], or [sequences, labels]
+  std::vector<AnswerTensor> contacts;       // one per sequence, [S - 2, S - 2], or [0, 0]
 };
 
 }  // namespace encoderd

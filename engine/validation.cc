@@ -64,6 +64,7 @@ std::vector<std::string> AvailableOutputs(const EncoderSpec& spec) {
   std::vector<std::string> outputs = {"last_hidden_state", "hidden_states", "attentions", "pooled"};
   if (!spec.pooler.empty()) outputs.push_back("pooler");
   if (spec.has_logits()) outputs.push_back("logits");
+  if (spec.has_contacts()) outputs.push_back("contacts");
   return outputs;
 }
 

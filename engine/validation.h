@@ -61,7 +61,7 @@ std::variant<Plan, Violations> Validate(const EncoderSpec& spec, const RequestLi
                                         const Request& request);
 
 // What this model can be asked for, by the names of OutputSpec: "last_hidden_state",
-// "hidden_states", "attentions", "pooled", "pooler", "logits".
+// "hidden_states", "attentions", "pooled", "pooler", "logits", "contacts".
 std::vector<std::string> AvailableOutputs(const EncoderSpec& spec);
 
 }  // namespace encoderd

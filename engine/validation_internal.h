@@ -47,6 +47,9 @@ int64_t CheckSequence(const EncoderSpec& spec, const RequestLimits& limits, cons
 void ResolveOutputs(const EncoderSpec& spec, const RequestLimits& limits, const OutputSpec& outputs,
                     Faults& faults, Plan& plan);
 
+// Fills in which blocks the plan's outputs need, and whether the final norm.
+void ResolveBlocks(const EncoderSpec& spec, Plan& plan);
+
 // Bytes of all tensors of the answer. 128 bits: heads · rows · S · layers of a hostile call may not
 // fit 64.
 absl::int128 AnswerBytes(const EncoderSpec& spec, const Plan& plan);

@@ -28,8 +28,9 @@ class OutputCheck {
     if (outputs_.attentions.has_value()) ResolveAttentions(*outputs_.attentions);
     ResolvePooled();
     ResolveLogits();
+    ResolveContacts();
     CheckSomethingIsChosen();
-    ResolveBlocks();
+    ResolveBlocks(spec_, plan_);
   }
 
  private:
@@ -142,10 +143,17 @@ class OutputCheck {
     }
   }
 
+  void ResolveContacts() {
+    plan_.contacts = outputs_.contacts;
+    if (outputs_.contacts && !spec_.has_contacts()) {
+      AddUnavailable([] { return std::string("outputs.contacts"); }, "contacts");
+    }
+  }
+
   void CheckSomethingIsChosen() {
     if (outputs_.last_hidden_state || !outputs_.hidden_states.empty() ||
         outputs_.all_hidden_states || outputs_.attentions.has_value() || !outputs_.pooled.empty() ||
-        outputs_.logits) {
+        outputs_.logits || outputs_.contacts) {
       return;
     }
     faults_.Add(
@@ -155,29 +163,6 @@ class OutputCheck {
               "nothing is asked for: expected at least one of what this model gives: ",
               absl::StrJoin(AvailableOutputs(spec_), ", "));
         });
-  }
-
-  // Blocks above the highest one whose output or map is asked for are not run.
-  void ResolveBlocks() {
-    int64_t outputs_needed = plan_.last_hidden_state || plan_.logits ? spec_.num_layers : 0;
-    for (const int32_t layer : plan_.hidden_layers) {
-      outputs_needed = std::max<int64_t>(outputs_needed, layer);
-    }
-    for (const PooledOutput& pooled : plan_.pooled) {
-      outputs_needed = std::max(outputs_needed, pooled.layer.value_or(spec_.num_layers));
-    }
-    int64_t maps_needed = 0;
-    for (const int32_t layer : plan_.attention_layers) {
-      maps_needed = std::max<int64_t>(maps_needed, layer + 1);
-    }
-    plan_.last_map_only = maps_needed > outputs_needed;
-    plan_.layers_run = plan_.last_map_only ? maps_needed - 1 : outputs_needed;
-    plan_.final_norm_needed =
-        plan_.last_hidden_state || plan_.logits ||
-        std::ranges::any_of(plan_.pooled,
-                            [](const PooledOutput& pooled) { return !pooled.layer; }) ||
-        std::ranges::any_of(plan_.hidden_layers,
-                            [&](int32_t layer) { return spec_.is_behind_final_norm(layer); });
   }
 
   // ---- Indices ----------------------------------------------------------------------------------
@@ -253,6 +238,28 @@ class OutputCheck {
 
 }  // namespace
 
+// Blocks above the highest one whose output or map is asked for are not run.
+void ResolveBlocks(const EncoderSpec& spec, Plan& plan) {
+  int64_t outputs_needed = plan.last_hidden_state || plan.logits ? spec.num_layers : 0;
+  for (const int32_t layer : plan.hidden_layers) {
+    outputs_needed = std::max<int64_t>(outputs_needed, layer);
+  }
+  for (const PooledOutput& pooled : plan.pooled) {
+    outputs_needed = std::max(outputs_needed, pooled.layer.value_or(spec.num_layers));
+  }
+  int64_t maps_needed = plan.contacts ? spec.num_layers : 0;
+  for (const int32_t layer : plan.attention_layers) {
+    maps_needed = std::max<int64_t>(maps_needed, layer + 1);
+  }
+  plan.last_map_only = maps_needed > outputs_needed;
+  plan.layers_run = plan.last_map_only ? maps_needed - 1 : outputs_needed;
+  plan.final_norm_needed =
+      plan.last_hidden_state || plan.logits ||
+      std::ranges::any_of(plan.pooled, [](const PooledOutput& pooled) { return !pooled.layer; }) ||
+      std::ranges::any_of(plan.hidden_layers,
+                          [&](int32_t layer) { return spec.is_behind_final_norm(layer); });
+}
+
 absl::int128 AnswerBytes(const EncoderSpec& spec, const Plan& plan) {
   const int64_t tokens = plan.token_offsets.back();
   absl::int128 values = 0;
@@ -275,6 +282,10 @@ absl::int128 AnswerBytes(const EncoderSpec& spec, const Plan& plan) {
   }
   if (plan.logits && spec.has_logits()) {
     values += absl::int128(plan.LogitsRows()) * spec.logits_width();
+  }
+  for (size_t i = 0; plan.contacts && i + 1 < plan.token_offsets.size(); ++i) {
+    const int64_t inner = ContactTokens(plan.token_offsets[i + 1] - plan.token_offsets[i]);
+    values += absl::int128(inner) * inner;
   }
   return values * absl::int128(DataTypeBytes(plan.dtype));
 }

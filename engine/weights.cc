@@ -321,6 +321,13 @@ class Loader {
                                 .frequencies = frequencies.floats()});
   }
 
+  absl::StatusOr<ContactWeights> ReadContact() const {
+    ASSIGN_OR_RETURN(Matrix matrix,
+                     ReadMatrix({spec_.contact}, spec_.num_layers * spec_.num_heads, /*out=*/1));
+    const float bias = matrix.bias.size() > 0 ? matrix.bias.floats()[0] : 0;
+    return ContactWeights{.weight = std::move(matrix.weights), .bias = bias};
+  }
+
   absl::StatusOr<Buffer> ReadPositions() const {
     if (spec_.positions == PositionKind::kLearned) {
       return checkpoint_.Read(spec_.position_embedding.weight);
@@ -384,6 +391,9 @@ class Loader {
     ASSIGN_OR_RETURN(weights.classifier, ReadSteps(spec_.classifier, spec_.hidden_size));
     ASSIGN_OR_RETURN(weights.pooler, ReadSteps(spec_.pooler, spec_.hidden_size));
     ASSIGN_OR_RETURN(weights.projection, ReadSteps(spec_.projection, spec_.hidden_size));
+    if (spec_.has_contacts()) {
+      ASSIGN_OR_RETURN(weights.contact, ReadContact());
+    }
     return weights;
   }
 
@@ -453,6 +463,7 @@ size_t EncoderWeights::bytes() const {
     if (table->has_value()) total += (*table)->bytes();
   }
   for (const BlockWeights& block : blocks) total += block.relative.size();
+  if (contact.has_value()) total += contact->weight.size();
   std::set<const void*> counted;
   ForEachOperation(
       [&](const ops::Linear& op) {

@@ -39,6 +39,12 @@ struct BlockWeights {
   std::optional<ops::LayerNorm> norm2;
 };
 
+// Of the regression over the attention maps.
+struct ContactWeights {
+  Buffer weight;  // [layers, heads]
+  float bias = 0;
+};
+
 struct EncoderWeights {
   ops::RowBuckets buckets;
   Buffer words;      // [vocab, input_size]
@@ -55,6 +61,7 @@ struct EncoderWeights {
   std::vector<StepWeights> classifier;
   std::vector<StepWeights> pooler;
   std::vector<StepWeights> projection;
+  std::optional<ContactWeights> contact;
 
   size_t bytes() const;             // all of the above in memory
   size_t scratchpad_bytes() const;  // the largest that any operation wants

@@ -1,9 +1,9 @@
 #include "server/answer_steps.h"
 
 #include <algorithm>
+#include <utility>
 #include <vector>
 
-#include "engine/parts.h"
 #include "engine/tensor/data_type.h"
 
 namespace encoderd {
@@ -52,10 +52,15 @@ LeastMemory LeastMemoryOf(const EncoderSpec& spec, const Plan& plan) {
   longest.token_offsets = {0, tokens};
   longest.pooled_offsets = {0, LongestStretch(plan.pooled_offsets)};
 
-  LeastMemory least = {.step_bytes = plan.attentions ? RowBytes(plan, tokens) : 0,
-                       .hidden_bytes =
-                           tokens * spec.hidden_size * static_cast<int64_t>(sizeof(float))};
-  const int64_t blocks = BlocksOf(plan);
+  LeastMemory least = {
+      .step_bytes = plan.attentions ? RowBytes(plan, tokens) : 0,
+      .hidden_bytes = tokens * spec.hidden_size * static_cast<int64_t>(sizeof(float))};
+  if (plan.contacts) {
+    least.step_bytes =
+        std::max(least.step_bytes, ContactsPartOf(spec, longest, /*sequence=*/0).answer_bytes);
+    longest = WithoutContacts(spec, std::move(longest));
+  }
+  const int64_t blocks = BlocksOf(longest);
   for (int64_t block = 0; block < std::max<int64_t>(blocks, 1); ++block) {
     const Plan part = PartOf(spec, longest,
                              {.sequence = 0,
@@ -69,9 +74,10 @@ LeastMemory LeastMemoryOf(const EncoderSpec& spec, const Plan& plan) {
 
 std::optional<Plan> AnswerSteps::Next() {
   if (sequence_ == sequences()) return std::nullopt;
-  if (block_ == 0 && head_ == 0 && row_ == 0 && !map_given_) {
+  if (block_ == 0 && head_ == 0 && row_ == 0 && !map_given_ && !contacts_given_) {
     const int64_t bytes = Whole(sequence_).answer_bytes;
     if (bytes <= max_bytes_) return NextSequences(bytes);
+    if (plan_.contacts) return NextContacts();
   }
   return NextBlocks();
 }
@@ -93,19 +99,26 @@ Plan AnswerSteps::NextSequences(int64_t first_bytes) {
   return SequencesOfPlan(plan_, first, sequence_, bytes);
 }
 
+Plan AnswerSteps::NextContacts() {
+  Plan step = ContactsPartOf(spec_, plan_, plan_.first_sequence + sequence_);
+  contacts_given_ = true;
+  if (rest_.answer_bytes == 0) EndSequence();
+  return step;
+}
+
 // As many blocks of one sequence as fit, at least one; the map of a block that is too large goes
 // before it, in pieces.
 Plan AnswerSteps::NextBlocks() {
-  const int64_t blocks = BlocksOf(plan_);
-  Part part = {.sequence = plan_.first_sequence + sequence_,
+  const int64_t blocks = BlocksOf(rest_);
+  Part part = {.sequence = rest_.first_sequence + sequence_,
                .first_block = block_,
                .end_block = std::min(block_ + 1, blocks),
                .maps = !map_given_};
-  Plan step = PartOf(spec_, plan_, part);
-  if (step.answer_bytes > max_bytes_ && part.maps && HasMap(plan_, block_)) return NextOfMap();
+  Plan step = PartOf(spec_, rest_, part);
+  if (step.answer_bytes > max_bytes_ && part.maps && HasMap(rest_, block_)) return NextOfMap();
   while (part.maps && part.end_block < blocks) {
     ++part.end_block;
-    Plan more = PartOf(spec_, plan_, part);
+    Plan more = PartOf(spec_, rest_, part);
     if (more.answer_bytes > max_bytes_) {
       --part.end_block;
       break;
@@ -120,13 +133,13 @@ Plan AnswerSteps::NextBlocks() {
 
 // Heads of the block's map as they fit, or rows of one head where a head does not.
 Plan AnswerSteps::NextOfMap() {
-  const int64_t tokens = plan_.token_offsets[sequence_ + 1] - plan_.token_offsets[sequence_];
-  const size_t heads = plan_.attention_heads.size();
+  const int64_t tokens = rest_.token_offsets[sequence_ + 1] - rest_.token_offsets[sequence_];
+  const size_t heads = rest_.attention_heads.size();
   const size_t rows =
-      plan_.query_rows.empty() ? static_cast<size_t>(tokens) : plan_.query_rows.size();
+      rest_.query_rows.empty() ? static_cast<size_t>(tokens) : rest_.query_rows.size();
   const auto rows_that_fit =
-      std::max<size_t>(1, static_cast<size_t>(max_bytes_ / RowBytes(plan_, tokens)));
-  MapPart part = {.sequence = plan_.first_sequence + sequence_,
+      std::max<size_t>(1, static_cast<size_t>(max_bytes_ / RowBytes(rest_, tokens)));
+  MapPart part = {.sequence = rest_.first_sequence + sequence_,
                   .block = block_,
                   .first_head = head_,
                   .end_head = head_ + 1,
@@ -143,13 +156,14 @@ Plan AnswerSteps::NextOfMap() {
     head_ = 0;
     map_given_ = true;
     // A block that is run for its map alone has given all it gives.
-    if (plan_.last_map_only && block_ + 1 == BlocksOf(plan_)) EndSequence();
+    if (rest_.last_map_only && block_ + 1 == BlocksOf(rest_)) EndSequence();
   }
-  return MapPartOf(spec_, plan_, part);
+  return MapPartOf(spec_, rest_, part);
 }
 
 void AnswerSteps::EndSequence() {
   ++sequence_;
+  contacts_given_ = false;
   block_ = 0;
   map_given_ = false;
 }

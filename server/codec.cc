@@ -124,7 +124,8 @@ OutputSpec FromWire(const v1::OutputSpec& outputs, Violations& faults) {
                      .last_hidden_state = outputs.last_hidden_state(),
                      .hidden_states = Copy(outputs.hidden_states()),
                      .all_hidden_states = outputs.all_hidden_states(),
-                     .logits = outputs.logits()};
+                     .logits = outputs.logits(),
+                     .contacts = outputs.contacts()};
   if (outputs.has_attentions()) {
     spec.attentions = AttentionSpec{.layers = Copy(outputs.attentions().layers()),
                                     .heads = Copy(outputs.attentions().heads()),
@@ -306,6 +307,9 @@ void WriteResponse(const Answer& answer, const Plan& plan, const ResponseInfo& i
     TensorField(pooled, plan.dtype).Write(Response::kPooledFieldNumber, out);
   }
   if (plan.logits) TensorField(answer.logits, plan.dtype).Write(Response::kLogitsFieldNumber, out);
+  for (const AnswerTensor& contacts : answer.contacts) {
+    TensorField(contacts, plan.dtype).Write(Response::kContactsFieldNumber, out);
+  }
 }
 
 // ---- Parts of an answer in the whole ------------------------------------------------------------
@@ -326,6 +330,11 @@ class Stretches {
   }
   void AddLogits(size_t tensor, const AnswerTensor& logits) {
     AddRows(tensor, whole_.FirstLogitsRow(whole_.PlaceOf(part_.first_sequence)), logits);
+  }
+
+  // All of one tensor, which may have no bytes.
+  void AddWhole(size_t tensor, const AnswerTensor& whole) {
+    if (whole.data.size() > 0) Add(tensor, 0, whole.data.bytes());
   }
 
   // A map of the part's heads and query rows, which follow each other in the whole plan's lists.
@@ -429,8 +438,8 @@ int64_t FramingBytes(const Plan& plan, size_t ids_bytes) {
       plan.attentions ? sequences * static_cast<int64_t>(plan.attention_layers.size()) : 0;
   const auto map_numbers =
       static_cast<int64_t>(plan.attention_heads.size() + plan.query_rows.size());
-  const auto tensors =
-      2 + static_cast<int64_t>(plan.hidden_layers.size() + plan.pooled.size()) + maps;
+  const auto tensors = 2 + static_cast<int64_t>(plan.hidden_layers.size() + plan.pooled.size()) +
+                       maps + (plan.contacts ? sequences : 0);
   return kHeadBytes + static_cast<int64_t>(ids_bytes) + kNumberBytes * (sequences + 1) +
          kTensorBytes * tensors + kNumberBytes * map_numbers * maps;
 }
@@ -452,6 +461,7 @@ std::vector<Stretch> StretchesOf(const Plan& whole, const Plan& part, const Answ
   const size_t first_pooled =
       first_map + (whole.attentions ? sequences * whole.attention_layers.size() : 0);
   const size_t logits = first_pooled + whole.pooled.size();
+  const size_t first_contacts = logits + (whole.logits ? 1 : 0);
 
   Stretches found(whole, part);
   if (part.last_hidden_state) found.AddRows(0, &Plan::token_offsets, answer.last_hidden_state);
@@ -468,6 +478,9 @@ std::vector<Stretch> StretchesOf(const Plan& whole, const Plan& part, const Answ
     found.AddRows(first_pooled + part.pooled[i].index, &Plan::pooled_offsets, answer.pooled[i]);
   }
   if (part.logits) found.AddLogits(logits, answer.logits);
+  for (size_t i = 0; i < answer.contacts.size(); ++i) {
+    found.AddWhole(first_contacts + whole.PlaceOf(part.first_sequence) + i, answer.contacts[i]);
+  }
   return found.Take();
 }
 

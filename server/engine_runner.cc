@@ -68,6 +68,7 @@ std::vector<SequenceInfo> SequencesOf(const EncoderSpec& spec, const Plan& plan)
     const int64_t values = tokens * row_values +
                            (plan.FirstLogitsRow(i + 1) - plan.FirstLogitsRow(i)) * logits +
                            maps * map_rows * tokens +
+                           (plan.contacts ? ContactTokens(tokens) * ContactTokens(tokens) : 0) +
                            (plan.pooled_offsets[i + 1] - plan.pooled_offsets[i]) * pooled_values;
     sequences.push_back({.tokens = tokens,
                          .blocks = blocks,

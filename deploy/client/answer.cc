@@ -80,6 +80,25 @@ absl::StatusOr<AttentionMap> ReadAttention(const v1::AttentionMap& map, absl::st
   return read;
 }
 
+absl::StatusOr<std::vector<FloatTensor>> ReadContacts(const v1::EncodeResponse& response,
+                                                      std::span<const int64_t> offsets) {
+  if (response.contacts_size() + size_t{1} != offsets.size()) {
+    return absl::DataLossError(absl::StrCat("contacts: expected one for each of ",
+                                            offsets.size() - 1, " sequences, got ",
+                                            response.contacts_size()));
+  }
+  std::vector<FloatTensor> contacts;
+  for (int i = 0; i < response.contacts_size(); ++i) {
+    const auto at = static_cast<size_t>(i);
+    const int64_t inner = std::max<int64_t>(offsets[at + 1] - offsets[at] - 2, 0);
+    const std::vector<int64_t> shape = {inner, inner};
+    ASSIGN_OR_RETURN(FloatTensor tensor,
+                     DecodeShaped(response.contacts(i), absl::StrCat("contacts[", i, "]"), shape));
+    contacts.push_back(std::move(tensor));
+  }
+  return contacts;
+}
+
 }  // namespace
 
 std::span<const float> FloatTensor::Row(int64_t row) const {
@@ -148,6 +167,9 @@ absl::StatusOr<Answer> ReadAnswer(const v1::EncodeResponse& response) {
     const std::vector<int64_t> sequence_rows = {answer.sequences(), -1};
     ASSIGN_OR_RETURN(answer.logits, DecodeShaped(response.logits(), "logits",
                                                  by_sequence ? sequence_rows : token_rows));
+  }
+  if (response.contacts_size() > 0) {
+    ASSIGN_OR_RETURN(answer.contacts, ReadContacts(response, answer.token_offsets));
   }
   answer.timing = response.timing();
   answer.numerics_id = response.numerics_id();

@@ -50,6 +50,7 @@ struct Answer {
   std::vector<AttentionMap> attentions;
   std::vector<FloatTensor> pooled;
   std::optional<FloatTensor> logits;  // [tokens, columns] or [sequences, labels]
+  std::vector<FloatTensor> contacts;  // by sequence: [S - 2, S - 2], or [0, 0]
   v1::Timing timing;
   std::string numerics_id;
   std::string request_id;

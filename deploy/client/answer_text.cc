@@ -121,11 +121,15 @@ void WriteAnswerText(const Answer& answer, absl::Duration round_trip, int num_va
   for (size_t i = 0; i < answer.pooled.size(); ++i) {
     WriteTable(absl::StrCat("pooled[", i, "]"), answer.pooled[i], "row", num_values, out);
   }
-  if (!answer.logits.has_value()) return;
-  if (answer.logits->shape[0] == answer.tokens()) {
-    WriteTokenRows("logits", *answer.logits, answer, num_values, out, labels);
-  } else {
-    WriteTable("logits", *answer.logits, "sequence", num_values, out, labels);
+  if (answer.logits.has_value()) {
+    if (answer.logits->shape[0] == answer.tokens()) {
+      WriteTokenRows("logits", *answer.logits, answer, num_values, out, labels);
+    } else {
+      WriteTable("logits", *answer.logits, "sequence", num_values, out, labels);
+    }
+  }
+  for (size_t i = 0; i < answer.contacts.size(); ++i) {
+    WriteTable(absl::StrCat("contacts, sequence ", i), answer.contacts[i], "row", num_values, out);
   }
 }
 
@@ -154,6 +158,7 @@ void WriteAnswerJson(const Answer& answer, std::ostream& out) {
   }
   for (const FloatTensor& tensor : answer.pooled) json["pooled"].push_back(TensorJson(tensor));
   if (answer.logits.has_value()) json["logits"] = TensorJson(*answer.logits);
+  for (const FloatTensor& tensor : answer.contacts) json["contacts"].push_back(TensorJson(tensor));
   // Names that a server made up need not be UTF-8.
   out << json.dump(-1, ' ', false, Json::error_handler_t::replace) << "\n";
 }

@@ -59,6 +59,7 @@ absl::Status ChunkAssembler::AddHead(v1::EncodeResponse head) {
   }
   for (v1::Tensor& pooled : *answer_.mutable_pooled()) RETURN_IF_ERROR(AddTensor(pooled));
   if (answer_.has_logits()) RETURN_IF_ERROR(AddTensor(*answer_.mutable_logits()));
+  for (v1::Tensor& contacts : *answer_.mutable_contacts()) RETURN_IF_ERROR(AddTensor(contacts));
   return absl::OkStatus();
 }
 
@@ -74,10 +75,10 @@ absl::Status ChunkAssembler::AddTensor(v1::Tensor& tensor) {
   }
   const uint64_t room = static_cast<uint64_t>(max_bytes_) - announced_bytes_;
   for (const int64_t axis : tensor.shape()) {
-    if (axis < 1) {
+    if (axis < 0) {
       return absl::DataLossError(absl::StrCat("tensor ", parts_.size(), " has an axis of ", axis));
     }
-    if (static_cast<uint64_t>(axis) > room / bytes) {
+    if (axis > 0 && bytes > room / static_cast<uint64_t>(axis)) {
       bytes = room + 1;
       break;
     }

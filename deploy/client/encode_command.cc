@@ -79,7 +79,7 @@ const Command& EncodeCommand() {
       .flags = {{.title = "Input", .flags = {"input", "one_hot"}},
                 {.title = "Outputs",
                  .flags = {"last_hidden_state", "hidden_states", "attentions", "layers", "heads",
-                           "query_rows", "pooled", "logits", "dtype"}},
+                           "query_rows", "pooled", "logits", "contacts", "dtype"}},
                 {.title = "Connection",
                  .flags = {"address", "timeout", "model", "max_response_bytes", "chunked",
                            "request_id", "bulk"}},

@@ -27,6 +27,9 @@ ABSL_FLAG(StringList, pooled, {},
           "[:dimensions=N] with KIND one of default (what the model folder says), cls, mean, max, "
           "pooler; without normalize or raw, what the model folder says");
 ABSL_FLAG(bool, logits, false, "the output of the model's head");
+ABSL_FLAG(bool, contacts, false,
+          "which tokens touch, [S - 2, S - 2] per sequence, by a protein model's regression over "
+          "its attention maps");
 ABSL_FLAG(std::string, dtype, "fp32",
           "element type of the answer on the wire: fp32, bf16 or fp16 (half the bytes)");
 
@@ -106,6 +109,7 @@ absl::StatusOr<v1::OutputSpec> OutputsFromFlags() {
   spec.set_dtype(dtype);
   spec.set_last_hidden_state(absl::GetFlag(FLAGS_last_hidden_state));
   spec.set_logits(absl::GetFlag(FLAGS_logits));
+  spec.set_contacts(absl::GetFlag(FLAGS_contacts));
   const StringList states = absl::GetFlag(FLAGS_hidden_states);
   if (states == StringList{"all"}) {
     spec.set_all_hidden_states(true);

@@ -17,7 +17,7 @@ namespace encoderd::client {
 absl::StatusOr<v1::PoolingSpec> ParsePooling(absl::string_view text);
 
 // The flags --last_hidden_state, --hidden_states, --attentions with --layers, --heads and
-// --query_rows, --pooled, --logits, --dtype. Errors: kInvalidArgument naming the flag.
+// --query_rows, --pooled, --logits, --contacts, --dtype. Errors: kInvalidArgument naming the flag.
 absl::StatusOr<v1::OutputSpec> OutputsFromFlags();
 
 // --layers, --heads and --query_rows alone.

@@ -87,7 +87,8 @@ struct Search {
 // Optional parts of which the file has no tensor at all are not expected. A part of which it has
 // some is, and what is missing of it is a fault.
 void DropAbsentParts(Search& search) {
-  for (const Part part : {Part::kPooler, Part::kFinalNorm, Part::kRotaryFrequencies}) {
+  for (const Part part :
+       {Part::kPooler, Part::kFinalNorm, Part::kRotaryFrequencies, Part::kContact}) {
     bool expected = false, present = false;
     for (size_t i = 0; i < search.expected.size(); ++i) {
       if (search.expected[i].part != part) continue;
@@ -158,6 +159,10 @@ absl::StatusOr<Checkpoint> Checkpoint::Resolve(WeightFiles files, EncoderSpec* s
     spec->final_norm_optional = spec->final_norm_in_hidden_states = false;
   }
   if (search.absent.contains(Part::kRotaryFrequencies)) spec->rotary_frequencies = {};
+  if (search.absent.contains(Part::kContact)) {
+    spec->contact = {};
+    spec->contact_end_id = -1;
+  }
   if (spec->default_pooling == Pooling::kPooler && spec->pooler.empty()) {
     search.faults.Add("the folder's vectors come from the pooler, which the file does not have");
   }

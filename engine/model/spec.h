@@ -206,6 +206,11 @@ struct EncoderSpec {
   std::vector<Step> pooler;  // on each sequence's first token; removed at load when the checkpoint
                              // lacks it and pooler_optional
   bool pooler_optional = false;
+  // Of the regression that tells which tokens are in contact from the attention maps of all blocks
+  // (contacts.h): weight [1, layers · heads], bias [1]. Removed at load when the checkpoint lacks
+  // it; .weight empty: none.
+  TensorNames contact;
+  int64_t contact_end_id = -1;  // of tokens that touch nothing, as an end does; -1: there is none
 
   // What the folder says about its vectors.
   Pooling default_pooling = Pooling::kMean;
@@ -253,6 +258,7 @@ struct EncoderSpec {
   int64_t logits_width() const {
     return WidthAfter(logits.empty() ? classifier : logits, hidden_size);
   }
+  bool has_contacts() const { return !contact.weight.empty(); }
   // Whether hidden_states[layer] is the last hidden state, behind the final norm.
   bool is_behind_final_norm(int64_t layer) const {
     return final_norm_in_hidden_states && layer == num_layers;

@@ -121,6 +121,8 @@ void VisitSpec(Spec& spec, Visitor& visit) {
   visit.Texts("labels", spec.labels);
   visit.Steps("pooler", spec.pooler);
   visit.Bool("pooler_optional", spec.pooler_optional, kOptional);
+  visit.Names("contact", spec.contact);
+  visit.Size("contact_end_id", spec.contact_end_id, kOptional, /*least=*/-1);
   visit.Choice("default_pooling", spec.default_pooling, kPoolings, kOptional);
   visit.Steps("projection", spec.projection);
   visit.Bool("default_normalize", spec.default_normalize, kOptional);

@@ -30,6 +30,8 @@ class TensorList {
     AddSteps(spec.classifier, spec.hidden_size);
     part_ = spec.pooler_optional ? Part::kPooler : Part::kRequired;
     AddSteps(spec.pooler, spec.hidden_size);
+    part_ = Part::kContact;
+    AddLinear(spec.contact, 1, spec.num_layers * spec.num_heads);
     part_ = Part::kProjection;
     AddSteps(spec.projection, spec.hidden_size);
   }

@@ -14,7 +14,7 @@ namespace encoderd {
 std::string LayerName(std::string_view pattern, int64_t layer);
 
 struct ExpectedTensor {
-  enum class Part { kRequired, kPooler, kFinalNorm, kRotaryFrequencies, kProjection };
+  enum class Part { kRequired, kPooler, kFinalNorm, kRotaryFrequencies, kContact, kProjection };
 
   std::string name;            // as the spec has it, "{layer}" filled in
   std::vector<int64_t> shape;  // [out, in] of a linear layer, as PyTorch stores it

@@ -45,6 +45,7 @@ class Validator {
     CheckSteps("pooler", spec_.pooler, spec_.hidden_size);
     CheckSteps("projection", spec_.projection, spec_.hidden_size);
     CheckLogits();
+    CheckContact();
     CheckHabits();
     return std::move(faults_);
   }
@@ -261,7 +262,8 @@ class Validator {
                                      {"rotary_frequencies", &spec_.rotary_frequencies},
                                      {"relative_embedding", &spec_.relative_embedding},
                                      {"relative_embedding_norm", &spec_.relative_embedding_norm},
-                                     {"final_norm", &spec_.final_norm}}) {
+                                     {"final_norm", &spec_.final_norm},
+                                     {"contact", &spec_.contact}}) {
       CheckOutside(key, *names);
     }
   }
@@ -298,6 +300,12 @@ class Validator {
     Require(labels == 0 || labels == columns, "labels has ", labels,
             " entries; expected none or as many as the logits have columns, which is ", columns);
     for (const std::string& label : spec_.labels) CheckLength("labels", label);
+  }
+
+  void CheckContact() {
+    CheckPresence("contact", spec_.contact, spec_.has_contacts(), "");
+    const bool ends = spec_.has_contacts() && spec_.input == InputKind::kTokenIds;
+    CheckSize("contact_end_id", spec_.contact_end_id, -1, ends ? kMaxSize : -1);
   }
 
   void CheckLength(const std::string& key, const std::string& name) {

@@ -112,11 +112,26 @@ void HideForRow(const AttentionArgs& args, Keys keys, int64_t head, int64_t row,
   }
 }
 
+bool HasRow(const MapOutput& map, int64_t row) {
+  return map.rows.empty() || std::ranges::find(map.rows, row) != map.rows.end();
+}
+
 // Whether the map has any row of the query block that starts at `first_row`.
 bool WantsRows(const MapOutput& map, int64_t first_row) {
   return map.rows.empty() || std::any_of(map.rows.begin(), map.rows.end(), [&](int64_t row) {
            return row >= first_row && row < first_row + kQueryBlock;
          });
+}
+
+// Writes a row of its `map_head`th head. REQUIRES: HasRow.
+void WriteMapRow(const MapOutput& map, int64_t map_head, int64_t row,
+                 std::span<const float> weights) {
+  const auto rows = static_cast<int64_t>(map.rows.empty() ? weights.size() : map.rows.size());
+  const int64_t index =
+      map.rows.empty() ? row : std::ranges::find(map.rows, row) - map.rows.begin();
+  const size_t row_bytes = weights.size() * DataTypeBytes(map.type);
+  NarrowFromFp32(map.type, weights,
+                 {map.dst + static_cast<size_t>(map_head * rows + index) * row_bytes, row_bytes});
 }
 
 // What is being computed of one head.
@@ -154,8 +169,8 @@ struct Attention::Impl {
                          int64_t rows, const Scratch& scratch) const;
   float ExpScores(const AttentionArgs& args, Keys keys, int64_t head, int64_t row,
                   const ScoreRow& scores, const Scratch& scratch) const;
-  void WriteMapRow(const AttentionArgs& args, Keys keys, int64_t map_head, int64_t row,
-                   const ScoreRow& scores, float sum, const Scratch& scratch) const;
+  void GiveMapRow(const AttentionArgs& args, Keys keys, const HeadRun& run, int64_t row,
+                  const ScoreRow& scores, float sum, const Scratch& scratch) const;
   const float* EvenContext(const AttentionArgs& args, HeadRun& run, const Scratch& scratch) const;
 };
 
@@ -375,14 +390,12 @@ float Attention::Impl::ExpScores(const AttentionArgs& args, Keys keys, int64_t h
   return ExpRow(scores, bias + keys.first, options.scale);
 }
 
-void Attention::Impl::WriteMapRow(const AttentionArgs& args, Keys keys, int64_t map_head,
-                                  int64_t row, const ScoreRow& scores, float sum,
-                                  const Scratch& scratch) const {
-  const MapOutput& map = *args.map;
-  const auto index =
-      map.rows.empty() ? row : std::find(map.rows.begin(), map.rows.end(), row) - map.rows.begin();
-  const int64_t rows = map.rows.empty() ? args.tokens : static_cast<int64_t>(map.rows.size());
-  if (index == rows) return;
+// Hands a row of the head's map to whoever wants it.
+void Attention::Impl::GiveMapRow(const AttentionArgs& args, Keys keys, const HeadRun& run,
+                                 int64_t row, const ScoreRow& scores, float sum,
+                                 const Scratch& scratch) const {
+  const bool written = run.map_head >= 0 && HasRow(*args.map, row);
+  if (!written && args.each_row == nullptr) return;
   const std::span<float> weights(scratch.map_row, static_cast<size_t>(args.tokens));
   if (sum == 0) {
     std::ranges::fill(weights, 1.0f / static_cast<float>(args.tokens));
@@ -391,9 +404,8 @@ void Attention::Impl::WriteMapRow(const AttentionArgs& args, Keys keys, int64_t 
     ScaleRow(scores, 1.0f / sum, scratch.map_row + keys.first);
     std::fill(scratch.map_row + keys.end, scratch.map_row + args.tokens, 0.0f);
   }
-  const auto row_bytes = static_cast<size_t>(args.tokens) * DataTypeBytes(map.type);
-  NarrowFromFp32(map.type, weights,
-                 {map.dst + static_cast<size_t>(map_head * rows + index) * row_bytes, row_bytes});
+  if (args.each_row != nullptr) (*args.each_row)(run.head, row, weights);
+  if (written) WriteMapRow(*args.map, run.map_head, row, weights);
 }
 
 // The sum of v over all keys, for rows that see nothing: computed once for each head that has one.
@@ -436,8 +448,8 @@ bool Attention::Impl::RunQueryBlock(const AttentionArgs& args, HeadRun& run, int
     const float sum = ExpScores(args, keys, run.head, first_row + i, scores, scratch);
     finite = finite && std::isfinite(sum);
     sums[static_cast<size_t>(i)] = sum;
-    if (run.map_head >= 0) {
-      WriteMapRow(args, keys, run.map_head, first_row + i, scores, sum, scratch);
+    if (run.map_head >= 0 || args.each_row != nullptr) {
+      GiveMapRow(args, keys, run, first_row + i, scores, sum, scratch);
     }
   }
   if (args.context == nullptr) return finite;
@@ -471,12 +483,13 @@ absl::StatusOr<bool> Attention::Run(const AttentionArgs& args,
       const auto found = std::find(args.map->heads.begin(), args.map->heads.end(), head);
       if (found != args.map->heads.end()) run.map_head = found - args.map->heads.begin();
     }
-    if (run.map_head < 0 && args.context == nullptr) continue;
+    const bool all_rows = args.context != nullptr || args.each_row != nullptr;
+    if (run.map_head < 0 && !all_rows) continue;
     if (args.stop != nullptr && (*args.stop)()) return absl::CancelledError();
     impl.PrepareHead(args, head, scratch);
     const int64_t end = args.first_query + args.queries;
     for (int64_t row = args.first_query; row < end; row += kQueryBlock) {
-      if (args.context == nullptr && !WantsRows(*args.map, row)) continue;
+      if (!all_rows && !WantsRows(*args.map, row)) continue;
       finite = impl.RunQueryBlock(args, run, row, scratch) && finite;
     }
   }

@@ -58,6 +58,10 @@ struct MapOutput {
   std::byte* dst = nullptr;
 };
 
+// Given a row of a head's map, [S], as fp32.
+using MapRowSink =
+    absl::FunctionRef<void(int64_t head, int64_t row, std::span<const float> weights)>;
+
 // Consecutive tokens of a sequence whose q, k and v lie as the kernels read them: what Pack wrote.
 struct PackedTokens {
   const float* data = nullptr;
@@ -82,6 +86,8 @@ struct AttentionArgs {
   // [queries, heads · head_dim]; null: only the map is wanted and v is left alone.
   float* context = nullptr;
   const MapOutput* map = nullptr;  // null: no map is wanted
+  // Called with the rows of every head's map, by head and then by row. Null: nobody looks.
+  const MapRowSink* each_row = nullptr;
   // Asked before each head: whether the result is of no use any more. Null: it is of use.
   const absl::FunctionRef<bool()>* stop = nullptr;
 };

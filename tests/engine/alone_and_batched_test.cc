@@ -82,6 +82,7 @@ OutputSpec Outputs(const EncoderSpec& spec) {
   outputs.attentions = AttentionSpec();
   outputs.pooled = {PoolingSpec()};
   outputs.logits = spec.has_logits();
+  outputs.contacts = spec.has_contacts();
   return outputs;
 }
 
@@ -95,6 +96,7 @@ std::vector<std::vector<std::byte>> BytesOf(const Answer& answer) {
   add(answer.logits);
   for (const auto& map : answer.attentions) add(map.tensor);
   for (const auto& pooled : answer.pooled) add(pooled);
+  for (const auto& contacts : answer.contacts) add(contacts);
   return bytes;
 }
 

@@ -1,5 +1,5 @@
-// Goal:   every model gives what PyTorch gives: each hidden state, attention map, logit and pooled
-//         vector, with every mask part.
+// Goal:   every model gives what PyTorch gives: each hidden state, attention map, logit, contact and
+//         pooled vector, with every mask part.
 // Method: the goldens of tests/goldens, all sequences of a case in one batch.
 #include <cmath>
 #include <filesystem>
@@ -36,6 +36,7 @@ OutputSpec AllOutputs(const EncoderSpec& spec) {
   if (!spec.pooler.empty())
     outputs.pooled.push_back({.kind = Pooling::kPooler, .normalize = false});
   outputs.logits = spec.has_logits();
+  outputs.contacts = spec.has_contacts();
   return outputs;
 }
 
@@ -95,6 +96,10 @@ void CompareCase(const Golden& golden, const GoldenCase& golden_case, const Engi
       compare("logits", Floats(answer.logits), spec.logits_width(), row, tokens);
     } else if (!spec.classifier.empty()) {
       compare("logits", Floats(answer.logits), spec.logits_width(), static_cast<int64_t>(i), 1);
+    }
+    if (spec.has_contacts()) {
+      const int64_t inner = ContactTokens(tokens);
+      compare("contacts", Floats(answer.contacts[i]), inner, 0, inner);
     }
     constexpr const char* kPooled[] = {"default", "cls", "mean", "max", "pooler"};
     for (size_t p = 0; p < answer.pooled.size(); ++p) {
@@ -245,6 +250,11 @@ TEST(PositionBiasMutationTest, WrongTableFails) {
            [](EncoderSpec& spec) { spec.score_scale *= std::sqrt(3.0); }}) {
     EXPECT_GT(DistanceFrom(golden, mutate), 10 * kTolerance);
   }
+}
+
+TEST(ContactsMutationTest, EndTokensThatCountFail) {
+  const auto count = [](EncoderSpec& spec) { spec.contact_end_id = -1; };
+  EXPECT_GT(DistanceFrom(ReadGolden("esm"), count), 10 * kTolerance);
 }
 
 // ---- Custom specs -------------------------------------------------------------------------------

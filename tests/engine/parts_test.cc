@@ -72,6 +72,7 @@ int64_t BytesOf(const Answer& answer) {
   for (const AnswerTensor& tensor : answer.hidden_states) bytes += tensor.data.size();
   for (const AttentionMap& map : answer.attentions) bytes += map.tensor.data.size();
   for (const AnswerTensor& tensor : answer.pooled) bytes += tensor.data.size();
+  for (const AnswerTensor& tensor : answer.contacts) bytes += tensor.data.size();
   return static_cast<int64_t>(bytes);
 }
 
@@ -215,6 +216,49 @@ TEST_P(PartsTest, MapsComeInPiecesOfHeadsAndRows) {
     Add(pieces, part, RunPart(whole.request, part, hidden, nullptr), 0);
   }
   EXPECT_EQ(pieces, expected);
+}
+
+// Contacts come of all blocks: alone, and then all else without them, wherever that is cut.
+TEST(ContactsPartTest, AndTheRestAreTheWhole) {
+  const Golden golden = ReadGolden("esm_masked_lm");
+  const auto engine = LoadEngine(golden.folder + "/model");
+  const auto worker = NewWorker(*engine);
+  const std::vector<int32_t> few = {0, 5, 2}, many = {0, 7, 8, 9, 6, 2};
+  OutputSpec outputs = AllOutputs(engine->spec());
+  outputs.contacts = true;
+  const Request request = {.sequences = {{.input_ids = few}, {.input_ids = many}},
+                           .outputs = outputs};
+  const Prepared plain(*engine,
+                       {.sequences = request.sequences, .outputs = AllOutputs(engine->spec())});
+  Prepared whole(*engine, request);
+  std::vector<BatchItem> items;
+  whole.AppendItems(items);
+  ASSERT_THAT(worker->Run(items, NeverAbandoned), IsOk());
+
+  const Plan rest = WithoutContacts(engine->spec(), whole.plan);
+  EXPECT_EQ(rest.answer_bytes, plain.plan.answer_bytes);
+  EXPECT_FALSE(PartOf(engine->spec(), rest, {.end_block = BlocksOf(rest)}).contacts);
+  EXPECT_FALSE(PartOf(engine->spec(), whole.plan, {.end_block = 1}).contacts);
+  for (size_t i = 0; i < 2; ++i) {
+    const Plan part = ContactsPartOf(engine->spec(), whole.plan, i);
+    EXPECT_TRUE(part.last_map_only);
+    EXPECT_EQ(BlocksOf(part), engine->spec().num_layers);
+    auto answer = engine->AllocateAnswer(part);
+    ASSERT_THAT(answer, IsOk());
+    EXPECT_EQ(BytesOf(*answer), part.answer_bytes);
+    std::vector<BatchItem> alone = {
+        {.request = &request, .plan = &part, .sequence = i, .answer = &*answer}};
+    ASSERT_THAT(worker->Run(alone, NeverAbandoned), IsOk());
+    EXPECT_TRUE(std::ranges::equal(answer->contacts[0].data.bytes(),
+                                   whole.answer.contacts[i].data.bytes()));
+  }
+}
+
+TEST(ContactsPartTest, LeaveNothingWhereNothingElseIsAskedFor) {
+  const auto engine = LoadEngine(ReadGolden("esm").folder + "/model");
+  const std::vector<int32_t> ids = {0, 7, 8, 2};
+  const Prepared whole(*engine, {.sequences = {{.input_ids = ids}}, .outputs = {.contacts = true}});
+  EXPECT_EQ(WithoutContacts(engine->spec(), whole.plan).answer_bytes, 0);
 }
 
 // Deep ones, and one of each kind of input, norm placement and head.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <numeric>
 
 #include "absl/log/check.h"
 #include "engine/model/tensor_list.h"
@@ -30,6 +31,7 @@ class Runner {
     const Floats& last = result.last_hidden_state;
     if (spec_.final_norm_in_hidden_states) result.hidden_states.back() = last;
     if (!spec_.logits.empty()) result.logits = Steps(last, spec_.logits, spec_.hidden_size);
+    if (spec_.has_contacts()) result.contacts = Contacts(result.maps);
     if (!spec_.pooler.empty()) {
       result.pooler =
           Steps({last.begin(), last.begin() + spec_.hidden_size}, spec_.pooler, spec_.hidden_size);
@@ -278,6 +280,56 @@ class Runner {
     const Floats inner = FfnInner(pre ? Norm(a, spec_.norm2, layer) : a, layer);
     const Floats out = Dense(inner, spec_.ffn_out, layer, spec_.ffn_size, h, Activation::kNone, a);
     return post ? Norm(out, spec_.norm2, layer) : out;
+  }
+
+  bool CountsForContacts(int64_t token) const {
+    const auto at = static_cast<size_t>(token);
+    const bool hidden = !sequence_.mask.keys.empty() && sequence_.mask.keys[at] == 0;
+    const bool end =
+        !sequence_.input_ids.empty() && sequence_.input_ids[at] == spec_.contact_end_id;
+    return !hidden && !end;
+  }
+
+  // Map by map, as Rao et al. 2020 have it.
+  Floats Contacts(const std::vector<std::vector<double>>& maps) const {
+    const Floats weight = Tensor(spec_.contact.weight, 0), bias = Tensor(spec_.contact.bias, 0);
+    const auto inner = static_cast<size_t>(ContactTokens(tokens_));
+    std::vector<double> logits(inner * inner, bias.empty() ? 0 : bias[0]);
+    for (size_t i = 0; i < weight.size(); ++i) {
+      const auto heads = static_cast<size_t>(spec_.num_heads);
+      const auto map_size = static_cast<size_t>(tokens_ * tokens_);
+      const double* const map = maps[i / heads].data() + i % heads * map_size;
+      const std::vector<double> corrected = Corrected(Symmetric(map), inner);
+      for (size_t pair = 0; pair < logits.size(); ++pair) {
+        logits[pair] += weight[i] * corrected[pair];
+      }
+    }
+    for (double& logit : logits) logit = 1 / (1 + std::exp(-logit));
+    return Rounded(logits);
+  }
+
+  // [S - 2, S - 2], of the tokens that count.
+  std::vector<double> Symmetric(const double* map) const {
+    std::vector<double> symmetric;
+    for (int64_t i = 1; i + 1 < tokens_; ++i) {
+      for (int64_t j = 1; j + 1 < tokens_; ++j) {
+        const bool count = CountsForContacts(i) && CountsForContacts(j);
+        symmetric.push_back(count ? map[i * tokens_ + j] + map[j * tokens_ + i] : 0);
+      }
+    }
+    return symmetric;
+  }
+
+  // Average product correction.
+  static std::vector<double> Corrected(std::vector<double> matrix, size_t size) {
+    std::vector<double> sums(size);
+    for (size_t i = 0; i < matrix.size(); ++i) sums[i / size] += matrix[i];
+    const double total = std::accumulate(sums.begin(), sums.end(), 0.0);
+    if (total == 0) return matrix;
+    for (size_t i = 0; i < matrix.size(); ++i) {
+      matrix[i] -= sums[i / size] * sums[i % size] / total;
+    }
+    return matrix;
   }
 
   const EncoderSpec& spec_;

@@ -18,6 +18,7 @@ struct EncoderResult {
   std::vector<std::vector<double>> maps;          // [layers][heads, S, S]
   std::vector<float> last_hidden_state;           // [S, hidden]
   std::vector<float> logits;                      // [S, labels]; empty: the spec has none
+  std::vector<float> contacts;                    // [S - 2, S - 2]; empty: the spec has none
   std::vector<float> pooler;                      // of the first token; empty: the spec has none
 };
 

@@ -188,6 +188,10 @@ class SpecMaker {
   void MakeHeads(EncoderSpec& spec) {
     if (Chance(2)) spec.logits = {Linear("head.0", 13), Norm("head.1", 13), Linear("head.2", 7)};
     if (Chance(2)) spec.pooler = {Linear("pooler.0", 6), Norm("pooler.1", 6)};
+    if (Chance(2)) {
+      spec.contact = Names("contact");
+      if (spec.vocab_size > 0 && Chance(2)) spec.contact_end_id = 2;
+    }
   }
 
   std::mt19937 rng_;
@@ -266,6 +270,7 @@ TEST_P(SpecTest, RunsAsItSays) {
   request.outputs.all_hidden_states = true;
   request.outputs.attentions = AttentionSpec();
   request.outputs.logits = !spec.logits.empty();
+  request.outputs.contacts = spec.has_contacts();
   if (!spec.pooler.empty())
     request.outputs.pooled = {{.kind = Pooling::kPooler, .normalize = false}};
   const Answer answer = Ask(*engine, *NewWorker(*engine), request);
@@ -291,6 +296,9 @@ TEST_P(SpecTest, RunsAsItSays) {
     }
     if (!spec.logits.empty())
       ExpectNear(rows(answer.logits), expected.logits, absl::StrCat("logits of ", i));
+    if (spec.has_contacts()) {
+      ExpectNear(Floats(answer.contacts[i]), expected.contacts, absl::StrCat("contacts of ", i));
+    }
     if (!spec.pooler.empty()) {
       ExpectNear(
           Floats(answer.pooled[0]).subspan(i * expected.pooler.size(), expected.pooler.size()),

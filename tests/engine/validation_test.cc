@@ -416,14 +416,32 @@ TEST(ValidateTest, CountsLogitsByTokenOrBySequence) {
   EXPECT_EQ(sequences.layers_run, spec.num_layers);
 }
 
+TEST(ValidateTest, CountsContactsWithoutTheFirstAndTheLastToken) {
+  TestRequest request({1, 2, 3, 9});
+  request.request.outputs = {.dtype = DataType::kBf16, .contacts = true};
+  const Violations faults = Faults(TokenSpec(), request.request);
+  ASSERT_THAT(faults.listed, SizeIs(1));
+  EXPECT_EQ(faults.listed[0].code, absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(faults.listed[0].field, "outputs.contacts");
+  EXPECT_THAT(faults.listed[0].description, HasSubstr("this model has no contacts; it gives: "));
+  EncoderSpec spec = TokenSpec();
+  spec.contact = WithBias("contact");
+  EXPECT_EQ(PlanOf(spec, request.request).answer_bytes, (1 * 1 + 7 * 7) * 2);
+  const RequestLimits limits = {.max_response_bytes = (1 * 1 + 7 * 7) * 2 - 1};
+  EXPECT_THAT(std::get<Violations>(Validate(spec, limits, request.request)).listed,
+              ElementsAre(IsFault("ANSWER_TOO_LARGE", "max_response_bytes", "100 bytes")));
+}
+
 TEST(AvailableOutputsTest, NamesWhatTheModelHas) {
   EncoderSpec spec = TokenSpec();
   EXPECT_THAT(AvailableOutputs(spec),
               ElementsAre("last_hidden_state", "hidden_states", "attentions", "pooled"));
   spec.pooler = {{.out = 384}};
   spec.logits = {{.out = 30522}};
-  EXPECT_THAT(AvailableOutputs(spec), ElementsAre("last_hidden_state", "hidden_states",
-                                                  "attentions", "pooled", "pooler", "logits"));
+  spec.contact = WithBias("contact");
+  EXPECT_THAT(AvailableOutputs(spec),
+              ElementsAre("last_hidden_state", "hidden_states", "attentions", "pooled", "pooler",
+                          "logits", "contacts"));
 }
 
 // ---- Limits of the call, at the limit and one past it -----------------------------------------
@@ -761,12 +779,16 @@ TEST(PlanTest, RunsNoBlockAboveTheHighestOneAskedFor) {
        false},
       {"pooled at block 4", {.pooled = {{.layer = 4}}}, 4, false, false},
       {"pooled at the last", {.pooled = {{}}}, 6, false, true},
+      {"contacts", {.contacts = true}, 5, true, false},
+      {"contacts and a state", {.hidden_states = {6}, .contacts = true}, 6, false, false},
   };
   for (const auto& test : cases) {
     SCOPED_TRACE(test.name);
     TestRequest request({4});
     request.request.outputs = test.outputs;
-    const Plan plan = PlanOf(TokenSpec(), request.request);
+    EncoderSpec spec = TokenSpec();
+    spec.contact = WithBias("contact");
+    const Plan plan = PlanOf(spec, request.request);
     EXPECT_EQ(plan.layers_run, test.layers_run);
     EXPECT_EQ(plan.last_map_only, test.last_map_only);
     EXPECT_EQ(plan.final_norm_needed, test.final_norm_needed);

@@ -293,6 +293,15 @@ def seen(tensors, keys):
     return of_rows | of_first
 
 
+def check_contacts(golden, base, sequence, inputs, right):
+    if "contacts" not in right or "position_ids" in inputs:
+        return  # too short, or not to be asked for with positions of one's own
+    with torch.no_grad():
+        actual = base.predict_contacts(inputs["input_ids"], inputs["attention_mask"])[0]
+    error = (actual - right["contacts"]).abs().max().item()
+    assert error <= 1e-6, (golden.name, sequence, error)
+
+
 def check_library(golden):
     """Sequences whose every row sees something, through the library's plain call."""
     module = copy.deepcopy(golden.module).double().eval()
@@ -331,6 +340,8 @@ def check_library(golden):
                         actual["logits"] = module(**inputs).logits[0]
                 if isinstance(base, (DebertaV2Model, EsmModel)):
                     expected, actual = seen(expected, keys), seen(actual, keys)
+                if isinstance(base, EsmModel):
+                    check_contacts(golden, base, sequence, inputs, right)
             else:
                 continue
             checked += 1

@@ -30,6 +30,8 @@ class Golden:
     longest: int = 0  # tokens of the longest sequence, where there is a case with it
     padding: int | None = None  # id of the padding, where there are cases with it
     mask_token: int | None = None  # id that is dropped, where the visible ones are counted
+    end_token: int | None = None  # id that touches nothing, where the model tells contacts
+    end_cases: bool = False  # whether there are cases with it
     gives_keys: bool = False  # whether `run` has which tokens the keys' mask lets see
     full: bool = True  # all mask cases, or only a few
     folders: dict = field(default_factory=dict)  # folder -> {tensor name: tensor}

@@ -26,6 +26,7 @@ import transformers
 from safetensors.torch import save_file
 
 import models
+import reference_models as ref
 
 VERSIONS = {
     "python": platform.python_version(),
@@ -138,6 +139,12 @@ class CaseMaker:
                 self.sequence_of([3, masked, 9, masked, 8, 2]),
                 self.sequence_of([masked, 9, pad, masked, 7], {"keys": [1, 1, 0, 0, 1]}),
             ]
+        if self.golden.end_cases:
+            end = self.golden.end_token
+            yield "end_tokens", [
+                self.sequence_of([0, 5, end, 7, 9, end]),
+                self.sequence_of([0, 7, 8, end, 6, 1, 1], {"keys": [1, 1, 1, 1, 0, 0, 0]}),
+            ]
         if full or self.golden.pooling:
             yield "keys", [
                 self.sequence(5, {"keys": [1, 0, 1, 1, 0]}),
@@ -200,6 +207,12 @@ def run(golden, module, sequence, edit_visible=lambda visible: visible):
         tensors["last_hidden_state"] = out.last_hidden_state
         if out.logits is not None:
             tensors["logits"] = out.logits
+        if golden.end_token is not None and sequence["tokens"] > 2:
+            counts = torch.tensor(mask.get("keys", [1] * sequence["tokens"])) == 1
+            if "input_ids" in sequence:
+                counts &= inputs["input_ids"] != golden.end_token
+            regression = module.base_model.contact_head.regression
+            tensors["contacts"] = ref.contacts(regression, out.attentions, counts.to(dtype))
         tensors |= pooled(golden, out, torch.tensor(mask.get("keys", [1] * sequence["tokens"])))
     return tensors
 

@@ -383,6 +383,18 @@ def run_esm(module, inputs, visible):
     return run_transformers(module, {"inputs_embeds": x} | others, visible)
 
 
+def contacts(regression, attentions, counts):
+    """[S-2, S-2] from the maps of all blocks (Rao et al. 2020), of which only rows and columns of
+    tokens with `counts` count."""
+    maps = (torch.cat(attentions) * counts * counts[:, None])[:, 1:-1, 1:-1]
+    symmetric = maps + maps.transpose(1, 2)
+    sums = symmetric.sum(-1)
+    total = sums.sum(-1)[:, None, None]
+    # Where no token counts there is nothing to take away.
+    average = sums[:, :, None] * sums[:, None, :] / total.masked_fill(total == 0, 1)
+    return regression((symmetric - average).permute(1, 2, 0)).squeeze(-1).sigmoid()
+
+
 def run_transformers(module, inputs, visible, masks_by_kind=None, bias=0):
     """A model of transformers with eager attention, given the mask in its 4-D additive form; of a
     class with a head also the head's logits. `masks_by_kind`: of blocks of different kinds, whose

@@ -26,11 +26,13 @@ from transformers_models import NARROW, golden_of, under_a_prefix
 PROTEINS = {"pad_token_id": 1, "position_embedding_type": "rotary", "layer_norm_eps": 1e-5}
 
 
-def esm(name, seed, module):
+def esm(name, seed, module, end_cases=False):
     golden = golden_of(name, seed, module)
     golden.run = ref.run_esm
     golden.mask_token = module.config.mask_token_id if module.config.token_dropout else None
     golden.gives_keys = golden.mask_token is not None
+    golden.end_token = module.base_model.contact_head.eos_idx
+    golden.end_cases = end_cases
     return golden
 
 
@@ -152,10 +154,11 @@ def gte_of_its_own_code(name, seed):
 
 def all_goldens():
     config = EsmConfig(**NARROW, **PROTEINS, token_dropout=True, mask_token_id=32)
-    yield esm("esm", 141, EsmModel(config))
+    yield esm("esm", 141, EsmModel(config), end_cases=True)
     yield esm_of_the_first_checkpoints("esm_masked_lm", 142)
     small = NARROW | {"num_hidden_layers": 1}
-    yield esm("esm_tokens", 143, EsmForTokenClassification(EsmConfig(**small, **PROTEINS)))
+    tokens = EsmForTokenClassification(EsmConfig(**small, **PROTEINS))
+    yield as_saved(esm("esm_tokens", 143, tokens))
     config = EsmConfig(**small, **PROTEINS, num_labels=3)
     yield esm("esm_sequences", 144, EsmForSequenceClassification(config))
     yield modernbert("modernbert", 171, layers=4, local_attention=8)

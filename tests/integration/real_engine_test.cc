@@ -182,6 +182,7 @@ v1::OutputSpec EveryOutput(const v1::GetModelResponse& model) {
   outputs.add_pooled()->set_layer(1);
   for (const std::string& output : model.outputs()) {
     if (output == "logits") outputs.set_logits(true);
+    if (output == "contacts") outputs.set_contacts(true);
     if (output == "pooler") outputs.add_pooled()->set_kind(v1::POOLING_POOLER);
   }
   return outputs;
@@ -219,7 +220,7 @@ TEST_P(StreamTest, GivesTheBitsOfEncodeHoweverItIsCut) {
 
 INSTANTIATE_TEST_SUITE_P(Family, StreamTest,
                          ::testing::Values("bert", "bert_sequences", "fused_qkv_stack", "electra",
-                                           "shared_projection", "token_encoder",
+                                           "esm", "shared_projection", "token_encoder",
                                            "torch_pre_gelu_final_norm"));
 
 // ---- The bundled model ------------------------------------------------------------------------

@@ -78,6 +78,7 @@ TEST(DecodeTest, KeepsEveryField) {
   pooled.set_dimensions(4);
   outputs.add_pooled();
   outputs.set_logits(true);
+  outputs.set_contacts(true);
 
   DecodedRequest decoded;
   ASSERT_FALSE(Decode(message.SerializeAsString(), decoded).has_value());
@@ -127,6 +128,7 @@ TEST(DecodeTest, KeepsEveryField) {
   EXPECT_EQ(spec.pooled[1].normalize, std::nullopt);
   EXPECT_EQ(spec.pooled[1].layer, std::nullopt);
   EXPECT_TRUE(spec.logits);
+  EXPECT_TRUE(spec.contacts);
 }
 
 TEST(DecodeTest, AMaskWithNothingInItIsAnEmptyListOfKeys) {
@@ -359,6 +361,7 @@ struct Encoded {
 // Everything that can be asked for, from the fake engine.
 Encoded EncodeEverything(DataType type, const std::vector<int32_t>& ids) {
   FakeEngine engine;
+  engine.mutable_spec().contact = WithBias("contact");
   Request request;
   request.sequences.resize(2);
   request.sequences[0].input_ids = std::span(ids).first(2);
@@ -368,7 +371,8 @@ Encoded EncodeEverything(DataType type, const std::vector<int32_t>& ids) {
                      .last_hidden_state = true,
                      .hidden_states = {2, 0},
                      .attentions = AttentionSpec{.layers = {1, 0}, .heads = {1}},
-                     .pooled = {{.kind = Pooling::kMean}, {.dimensions = 3}}};
+                     .pooled = {{.kind = Pooling::kMean}, {.dimensions = 3}},
+                     .contacts = true};
   auto checked = Validate(engine.spec(), {}, request);
   EXPECT_TRUE(std::holds_alternative<Plan>(checked));
   Encoded encoded = {.plan = std::get<Plan>(checked),
@@ -419,6 +423,9 @@ v1::EncodeResponse PlainResponse(const Encoded& encoded, v1::DataType type) {
   for (const AnswerTensor& pooled : encoded.answer->pooled) {
     Set(*response.add_pooled(), pooled, type);
   }
+  for (const AnswerTensor& contacts : encoded.answer->contacts) {
+    Set(*response.add_contacts(), contacts, type);
+  }
   response.mutable_timing()->set_queue_us(5);
   response.mutable_timing()->set_compute_us(7000);
   response.mutable_timing()->set_batches(2);
@@ -465,6 +472,7 @@ TEST(EncodeTest, LeavesOutWhatWasNotAskedFor) {
   EXPECT_EQ(parsed.hidden_states_size(), 0);
   EXPECT_EQ(parsed.attentions_size(), 0);
   EXPECT_EQ(parsed.pooled_size(), 1);
+  EXPECT_EQ(parsed.contacts_size(), 0);
 }
 
 TEST(EncodeTest, BorrowsTensorsUntilTheBytesAreGone) {

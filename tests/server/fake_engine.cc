@@ -88,6 +88,10 @@ void FillAnswer(const EncoderSpec& spec, const BatchItem& item) {
          plan.pooled[i].dimensions,
          [&](int64_t row, int64_t column) { return state(0, column) + static_cast<float>(row); });
   }
+  if (plan.contacts) {
+    const AnswerTensor& contacts = answer.contacts[place];
+    Fill(contacts, plan.dtype, 0, contacts.shape[0], contacts.shape[1], state);
+  }
 }
 
 }  // namespace

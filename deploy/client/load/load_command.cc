@@ -296,7 +296,7 @@ const Command& LoadCommand() {
                  .flags = {"sweep", "p99_bound", "tries", "max_runs", "figure"}},
                 {.title = "Outputs",
                  .flags = {"last_hidden_state", "hidden_states", "attentions", "layers", "heads",
-                           "query_rows", "pooled", "logits", "dtype"}},
+                           "query_rows", "pooled", "logits", "contacts", "dtype"}},
                 {.title = "Connection", .flags = {"address", "model", "max_response_bytes"}},
                 {.title = "Printing", .flags = {"json"}}},
       .run = Run};

@@ -31,13 +31,15 @@ void NameTensors(EncoderSpec& spec) {
   // Saved with the weights, once or for each block, and perhaps rounded as they were in training.
   spec.rotary_frequencies.weight = "rotary_embeddings.inv_freq";
   spec.aliases = {
-      {"rotary_embeddings.inv_freq", "encoder.layer.0.attention.self.rotary_embeddings.inv_freq"}};
+      {"rotary_embeddings.inv_freq", "encoder.layer.0.attention.self.rotary_embeddings.inv_freq"},
+      // What save_pretrained of transformers 5 makes of the names.
+      {"rotary_embeddings.inv_freq", "encoder.layer.*.attention.self.rotary_embeddings.inv_freq"},
+      {"LayerNorm.weight", "LayerNorm.gamma"},
+      {"LayerNorm.bias", "LayerNorm.beta"}};
   spec.harmless = {
       "attention.self.rotary_embeddings.inv_freq",  // the same in every block
       "embeddings.position_ids",
       "embeddings.position_embeddings.weight",  // of the other kind of positions: never read
-      "contact_head.regression.weight",         // of a head that is not served
-      "contact_head.regression.bias",
   };
 }
 
@@ -74,6 +76,8 @@ EncoderSpec EsmSpec(ConfigReader& config) {
   spec.token_dropout = IsOn(config, "token_dropout");
   if (spec.token_dropout) spec.mask_token_id = config.Size("mask_token_id", std::nullopt, 0);
   AddTanhPooler(WithBias("pooler.dense"), spec);
+  spec.contact = WithBias("contact_head.regression");
+  spec.contact_end_id = 2;  // the class has no other, whatever eos_token_id says
   config.Only("is_folding_model", false);
   config.Only("esmfold_config", nullptr);
   RefuseTransformersSwitches(config);

@@ -53,6 +53,8 @@ v1::EncodeResponse FullResponse() {
   *map.mutable_tensor() = Counting({2, 2, 2});
   *response.add_pooled() = Counting({2, 4});
   *response.mutable_logits() = Counting({3, 9});
+  *response.add_contacts() = Counting({0, 0});
+  *response.add_contacts() = Counting({0, 0});
   response.set_numerics_id("n");
   response.set_request_id("r");
   return response;
@@ -122,6 +124,17 @@ TEST(ReadAnswerTest, NamesAllRowsOfAMapThatNamesNone) {
   EXPECT_THAT(ReadAnswer(response)->attentions[0].query_rows, ElementsAre(1));
 }
 
+TEST(ReadAnswerTest, ContactsHaveNoFirstAndNoLastToken) {
+  v1::EncodeResponse response;
+  for (const uint32_t offset : {0, 5, 6}) response.add_token_offsets(offset);
+  *response.add_contacts() = Counting({3, 3});
+  *response.add_contacts() = Counting({0, 0});
+  const auto answer = ReadAnswer(response);
+  ASSERT_THAT(answer, IsOk());
+  EXPECT_THAT(answer->contacts[0].Row(1), ElementsAre(3, 4, 5));
+  EXPECT_THAT(answer->contacts[1].values, ElementsAre());
+}
+
 TEST(ReadAnswerTest, RefusesAnswersThatContradictThemselves) {
   using Change = std::function<void(v1::EncodeResponse&)>;
   const std::pair<const char*, Change> changes[] = {
@@ -140,6 +153,9 @@ TEST(ReadAnswerTest, RefusesAnswersThatContradictThemselves) {
       {"attentions[0].tensor", [](auto& r) { r.mutable_attentions(0)->add_query_rows(0); }},
       {"pooled[0]", [](auto& r) { *r.mutable_pooled(0) = Counting({8}); }},
       {"logits", [](auto& r) { *r.mutable_logits() = Counting({4, 9}); }},
+      {"contacts[1]", [](auto& r) { *r.mutable_contacts(1) = Counting({1, 1}); }},
+      {"contacts: expected one for each of 2 sequences",
+       [](auto& r) { r.mutable_contacts()->RemoveLast(); }},
   };
   for (const auto& [field, change] : changes) {
     v1::EncodeResponse response = FullResponse();

@@ -35,7 +35,7 @@ v1::EncodeChunk PieceOf(uint32_t tensor, uint64_t offset, const std::string& dat
   return chunk;
 }
 
-// One tensor of each kind, in the order in which pieces count them: 12, 12, 4, 6 and 2 bytes.
+// Tensors of each kind, in the order in which pieces count them: 12, 12, 4, 6, 2, 0 and 2 bytes.
 Stream GoodStream() {
   Stream stream(1);
   v1::EncodeResponse& head = *stream[0].mutable_head();
@@ -44,6 +44,8 @@ Stream GoodStream() {
   SetShape(*head.add_attentions()->mutable_tensor(), {1, 1, 2});
   SetShape(*head.add_pooled(), {1, 3});
   SetShape(*head.mutable_logits(), {1, 1});
+  SetShape(*head.add_contacts(), {0, 0});  // without a piece
+  SetShape(*head.add_contacts(), {1, 1});
   head.set_numerics_id("bits");
   stream.push_back(PieceOf(2, 0, "map0"));
   stream.push_back(PieceOf(0, 0, "last_"));
@@ -51,6 +53,7 @@ Stream GoodStream() {
   stream.push_back(PieceOf(0, 5, "hidden_"));
   stream.push_back(PieceOf(4, 0, "lo"));
   stream.push_back(PieceOf(3, 0, "pooled"));
+  stream.push_back(PieceOf(6, 0, "co"));
   stream.emplace_back().mutable_timing()->set_batches(7);
   return stream;
 }
@@ -71,14 +74,16 @@ TEST(ChunkAssemblerTest, PutsEveryTensorTogether) {
   EXPECT_EQ(answer->attentions(0).tensor().data(), "map0");
   EXPECT_EQ(answer->pooled(0).data(), "pooled");
   EXPECT_EQ(answer->logits().data(), "lo");
+  EXPECT_EQ(answer->contacts(0).data(), "");
+  EXPECT_EQ(answer->contacts(1).data(), "co");
   EXPECT_EQ(answer->numerics_id(), "bits");
   EXPECT_EQ(answer->timing().batches(), 7);
 }
 
 TEST(ChunkAssemblerTest, AcceptsNoMoreThanItWasTold) {
-  EXPECT_THAT(Assemble(GoodStream(), 36), IsOk());
-  EXPECT_THAT(Assemble(GoodStream(), 35),
-              StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("more than the 35 bytes")));
+  EXPECT_THAT(Assemble(GoodStream(), 38), IsOk());
+  EXPECT_THAT(Assemble(GoodStream(), 37),
+              StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("more than the 37 bytes")));
   Stream hostile = GoodStream();
   SetShape(*hostile[0].mutable_head()->mutable_logits(), {int64_t{1} << 62, int64_t{1} << 62});
   EXPECT_THAT(Assemble(hostile, int64_t{1} << 62), StatusIs(absl::StatusCode::kResourceExhausted));
@@ -99,7 +104,8 @@ TEST(ChunkAssemblerTest, RefusesStreamsThatContradictThemselves) {
       {[](Stream& s) { s[1].mutable_piece()->mutable_data()->push_back('x'); },
        "tensor 2: expected a piece of 1 to 4 bytes, got 5"},
       {[](Stream& s) { s[1].mutable_piece()->clear_data(); }, "got 0"},
-      {[](Stream& s) { s[1].mutable_piece()->set_tensor(5); }, "the head has 5"},
+      {[](Stream& s) { s[1].mutable_piece()->set_tensor(7); }, "the head has 7"},
+      {[](Stream& s) { s[1].mutable_piece()->set_tensor(5); }, "a piece of 1 to 0 bytes"},
       {[](Stream& s) { s[0].mutable_head()->mutable_logits()->set_data("lo"); },
        "tensor 4 has data in the head"},
       {[](Stream& s) { s[0].mutable_head()->mutable_logits()->set_shape(0, -1); },

@@ -281,6 +281,23 @@ TEST_F(EncoderctlTest, NamesTheLabelOfTheLargestLogit) {
               HasSubstr("logits  FP32 [2, 2]\n  sequence 0:   0.25000   1.25000  yes\n"));
 }
 
+TEST_F(EncoderctlTest, PrintsContactsBySequence) {
+  encoder_.encode = [](const v1::EncodeRequest&, v1::EncodeResponse& response) {
+    for (const uint32_t offset : {0, 4, 5}) response.add_token_offsets(offset);
+    *response.add_contacts() = Counting({2, 2});
+    *response.add_contacts() = Counting({0, 0});
+    return grpc::Status::OK;
+  };
+  EXPECT_THAT(Run({"encode", "1 2 3 4", "5", "--contacts"}).out,
+              HasSubstr("contacts, sequence 0  FP32 [2, 2]\n"
+                        "  row 0:   0.25000   1.25000\n  row 1:   2.25000   3.25000\n"
+                        "contacts, sequence 1  FP32 [0, 0]\n"));
+  EXPECT_TRUE(encoder_.request.outputs().contacts());
+  const auto json = nlohmann::json::parse(Run({"encode", "1 2", "--contacts", "--json"}).out);
+  EXPECT_EQ(json["contacts"][0]["data"], nlohmann::json({0.25, 1.25, 2.25, 3.25}));
+  EXPECT_EQ(json["contacts"][1]["shape"], nlohmann::json({0, 0}));
+}
+
 TEST_F(EncoderctlTest, RefusesAnswersThatContradictThemselves) {
   encoder_.encode = [](const v1::EncodeRequest&, v1::EncodeResponse& response) {
     response.add_token_offsets(0);

@@ -19,6 +19,7 @@ ABSL_DECLARE_FLAG(StringList, heads);
 ABSL_DECLARE_FLAG(StringList, query_rows);
 ABSL_DECLARE_FLAG(StringList, pooled);
 ABSL_DECLARE_FLAG(bool, logits);
+ABSL_DECLARE_FLAG(bool, contacts);
 ABSL_DECLARE_FLAG(std::string, dtype);
 
 namespace encoderd::client {
@@ -51,6 +52,7 @@ TEST_F(OutputsFromFlagsTest, CarryEveryChoice) {
   absl::SetFlag(&FLAGS_query_rows, StringList{"2"});
   absl::SetFlag(&FLAGS_pooled, StringList{"mean:normalize", "cls"});
   absl::SetFlag(&FLAGS_logits, true);
+  absl::SetFlag(&FLAGS_contacts, true);
   absl::SetFlag(&FLAGS_dtype, "bf16");
   const auto spec = OutputsFromFlags();
   ASSERT_THAT(spec, IsOk());
@@ -64,6 +66,7 @@ TEST_F(OutputsFromFlagsTest, CarryEveryChoice) {
   EXPECT_TRUE(spec->pooled(0).normalize());
   EXPECT_EQ(spec->pooled(1).kind(), v1::POOLING_CLS);
   EXPECT_TRUE(spec->logits());
+  EXPECT_TRUE(spec->contacts());
   EXPECT_EQ(spec->dtype(), v1::DATA_TYPE_BF16);
 }
 

@@ -278,6 +278,7 @@ class BertTest(ServerTestCase):
 
     def test_refuses_outputs_that_the_model_has_not(self):
         self.assertIsInstance(self.refusal([[2]], logits=True), ec.FailedPrecondition)
+        self.assertIsInstance(self.refusal([[2]], contacts=True), ec.FailedPrecondition)
         self.assertEqual(self.refusal([[2]]).reason, "NO_OUTPUTS")
 
     def test_refuses_other_models_by_name(self):
@@ -295,6 +296,34 @@ class BertTest(ServerTestCase):
                 encode(request.SerializeToString(), timeout=30)
         self.assertEqual(caught.exception.code(), grpc.StatusCode.INVALID_ARGUMENT)
         self.assertIn("grpc-status-details-bin", dict(caught.exception.trailing_metadata()))
+
+
+class ContactsTest(ServerTestCase):
+    """A protein model with a contact head."""
+
+    model = "tests/goldens/esm/model"
+    IDS = [[0, 5, 9, 8, 7, 2], [0, 2], [0, 11, 12, 2]]
+
+    def test_gives_every_sequence_its_contacts(self):
+        self.assertIn("contacts", self.client.model().outputs)
+        result = self.client.encode(self.IDS, contacts=True)
+        self.assertEqual([array.shape for array in result.contacts], [(4, 4), (0, 0), (2, 2)])
+        for array in result.contacts:
+            np.testing.assert_array_equal(array, array.T)
+            self.assertTrue(np.all((array > 0) & (array < 1)))
+        alone = self.client.encode(self.IDS[2:], contacts=True, last_hidden_state=True)
+        np.testing.assert_array_equal(alone.contacts[0], result.contacts[2])
+
+    def test_gives_the_same_in_pieces_and_to_encoderctl(self):
+        options = {"contacts": True, "attentions": True}
+        whole = self.client.encode(self.IDS, **options)
+        chunked = self.client.encode_chunked(self.IDS, **options)
+        printed = json.loads(self.encoderctl(
+            "encode", *(",".join(map(str, ids)) for ids in self.IDS), "--contacts", "--json"))
+        for index, expected in enumerate(whole.contacts):
+            np.testing.assert_array_equal(chunked.contacts[index], expected)
+            data = np.array(printed["contacts"][index]["data"], np.float32)
+            np.testing.assert_array_equal(data.reshape(expected.shape), expected)
 
 
 class SelfCheckTest(ServerTestCase):

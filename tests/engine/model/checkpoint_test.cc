@@ -194,6 +194,16 @@ TEST_F(CheckpointTest, DropsAPoolerThatIsNotThere) {
   EXPECT_THAT(checkpoint->Read("pooler.dense.weight"), StatusIs(absl::StatusCode::kNotFound));
 }
 
+TEST_F(CheckpointTest, DropsContactsThatAreNotThere) {
+  Tensors tensors = Weights(TinyEsm());
+  ASSERT_THAT(Resolve(TinyEsm(), tensors).status(), IsOk());
+  EXPECT_TRUE(spec_.has_contacts());
+  std::erase_if(tensors, [](const TestTensor& t) { return t.name.starts_with("contact_head."); });
+  ASSERT_THAT(Resolve(TinyEsm(), tensors).status(), IsOk());
+  EXPECT_FALSE(spec_.has_contacts());
+  EXPECT_EQ(spec_.contact_end_id, -1);
+}
+
 TEST_F(CheckpointTest, KeepsAPoolerThatIsThere) {
   const auto checkpoint = Resolve(TinyBert(), Weights(TinyBert()));
   ASSERT_THAT(checkpoint.status(), IsOk());

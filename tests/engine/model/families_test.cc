@@ -728,6 +728,8 @@ TEST(EsmTest, HasTheDefaultsOfTheLibrary) {
   EXPECT_EQ(spec.activation, Activation::kGelu);
   EXPECT_FALSE(spec.token_dropout);
   EXPECT_TRUE(spec.embedding_norm.weight.empty());
+  EXPECT_EQ(spec.contact, WithBias("contact_head.regression"));
+  EXPECT_EQ(spec.contact_end_id, 2);
   EXPECT_EQ(spec.norm1.weight, "encoder.layer.{layer}.attention.LayerNorm.weight");
   EXPECT_EQ(spec.norm2.bias, "encoder.layer.{layer}.LayerNorm.bias");
   EXPECT_EQ(spec.final_norm.weight, "encoder.emb_layer_norm_after.weight");

@@ -108,6 +108,8 @@ EncoderSpec FullSpec() {
   spec.ties = {{"bb", "c"}};
   spec.pooler = {{.names = {"cc", "dd"}, .out = 11, .activation = Activation::kGelu}};
   spec.pooler_optional = true;
+  spec.contact = {"jj", "kk"};
+  spec.contact_end_id = 20;
   spec.default_pooling = Pooling::kPooler;
   spec.default_normalize = true;
   spec.aliases = {{"weight", "gamma"}, {"bias", "beta"}};

@@ -245,6 +245,23 @@ TEST(ValidateSpecTest, RefusesLogitsThatDoNotFitTogether) {
   ExpectFault(words, "two different names", [](Spec& s) { s.ties = {{"", "a"}}; });
 }
 
+TEST(ValidateSpecTest, RefusesContactsThatDoNotFitTogether) {
+  const auto words = TinyTokenEncoder();
+  ExpectFault(words, "contact.bias is \"b\" without a weight",
+              [](Spec& s) { s.contact.bias = "b"; });
+  ExpectFault(words, "contact names \"{layer}\"", [](Spec& s) { s.contact.weight = "{layer}"; });
+  ExpectFault(words, "contact_end_id is 2; expected -1 to -1",
+              [](Spec& s) { s.contact_end_id = 2; });
+  ExpectFault(words, "contact_end_id is -2", [](Spec& s) {
+    s.contact = WithBias("contact");
+    s.contact_end_id = -2;
+  });
+  ExpectFault(TinyAttentionStack(), "contact_end_id is 2", [](Spec& s) {
+    s.contact = WithBias("contact");
+    s.contact_end_id = 2;
+  });
+}
+
 TEST(ValidateSpecTest, LimitsNamesAndLists) {
   ExpectFault(TinyTokenEncoder(), "512",
               [](Spec& s) { s.query.weight = "{layer}" + std::string(506, 'x'); });

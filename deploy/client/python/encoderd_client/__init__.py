@@ -1,5 +1,5 @@
-"""Client of encoderd: token ids or vectors in, hidden states, attention maps, pooled vectors or
-logits out, all as NumPy arrays.
+"""Client of encoderd: token ids or vectors in, hidden states, attention maps, pooled vectors,
+logits or contacts out, all as NumPy arrays.
 
     from encoderd_client import Attention, Client, Pooling
 

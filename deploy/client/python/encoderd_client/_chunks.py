@@ -18,7 +18,9 @@ from encoderd_client.errors import AnswerError
 class Piece:
     """A stretch of one tensor's bytes; those of one tensor come in order, without gaps."""
 
-    field: str  # "last_hidden_state", "hidden_states[1]", "attentions[0]", "pooled[0]", "logits"
+    # "last_hidden_state", "hidden_states[1]", "attentions[0]", "pooled[0]", "logits",
+    # "contacts[0]".
+    field: str
     shape: tuple[int, ...]  # of the whole tensor
     dtype: int  # a DataType
     offset: int  # bytes
@@ -69,7 +71,7 @@ class Chunks:
 
     def _announce(self, field: str, tensor: Any) -> None:
         shape = tuple(tensor.shape)
-        if tensor.data or any(length < 1 for length in shape):
+        if tensor.data or any(length < 0 for length in shape):
             raise AnswerError(f"{field}: expected a shape alone, got {list(shape)} and "
                               f"{len(tensor.data)} bytes")
         total = math.prod(shape) * element_bytes(tensor, field)
@@ -104,6 +106,8 @@ def tensors_of(response: Any) -> abc.Iterator[tuple[str, Any]]:
         yield f"pooled[{index}]", tensor
     if response.HasField("logits"):
         yield "logits", response.logits
+    for index, tensor in enumerate(response.contacts):
+        yield f"contacts[{index}]", tensor
 
 
 def assemble(messages: abc.Iterable[Any], max_bytes: int) -> Any:
@@ -116,5 +120,5 @@ def assemble(messages: abc.Iterable[Any], max_bytes: int) -> Any:
             data.setdefault(piece.field, []).append(piece.data)
     chunks.finish()
     for field, tensor in tensors_of(chunks.head):
-        tensor.data = b"".join(data.pop(field))
+        tensor.data = b"".join(data.pop(field, ()))
     return chunks.head

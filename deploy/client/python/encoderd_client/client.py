@@ -113,7 +113,7 @@ class Client:
                hidden_states: abc.Iterable[int] = (), all_hidden_states: bool = False,
                attentions: Union[Attention, bool] = False,
                pooled: abc.Iterable[AnyPooling] = (),
-               logits: bool = False,
+               logits: bool = False, contacts: bool = False,
                dtype: DataType = DataType.FP32,
                priority: Priority = Priority.INTERACTIVE,
                request_id: str = "",
@@ -128,6 +128,7 @@ class Client:
         attentions:        True = every map, or an Attention that chooses.
         pooled:            one Pooling or PoolingSpec per vector wanted.
         logits:            the output of the model's head.
+        contacts:          which tokens touch, as protein models tell it from their attention.
         dtype:             element type on the wire; BF16 and FP16 halve the answer.
         request_id:        echoed in the answer and in the server's log; "" = made up there.
         timeout:           seconds; None = the client's.
@@ -135,7 +136,7 @@ class Client:
         request = self._request(
             sequences, last_hidden_state=last_hidden_state, hidden_states=hidden_states,
             all_hidden_states=all_hidden_states, attentions=attentions, pooled=pooled,
-            logits=logits, dtype=dtype, priority=priority, request_id=request_id)
+            logits=logits, contacts=contacts, dtype=dtype, priority=priority, request_id=request_id)
         return result_from_message(self._call(self._encode, request, timeout))
 
     def encode_chunked(self, sequences: abc.Iterable[AnySequence], *,
@@ -199,7 +200,7 @@ class Client:
                  hidden_states: abc.Iterable[int] = (), all_hidden_states: bool = False,
                  attentions: Union[Attention, bool] = False,
                  pooled: abc.Iterable[AnyPooling] = (),
-                 logits: bool = False,
+                 logits: bool = False, contacts: bool = False,
                  dtype: DataType = DataType.FP32,
                  priority: Priority = Priority.INTERACTIVE,
                  request_id: str = "") -> Any:
@@ -214,6 +215,7 @@ class Client:
         outputs.hidden_states.extend(hidden_states)
         outputs.all_hidden_states = all_hidden_states
         outputs.logits = logits
+        outputs.contacts = contacts
         if attentions:
             fill_attention(outputs.attentions,
                            attentions if isinstance(attentions, Attention) else Attention())

@@ -73,6 +73,8 @@ class EncodeResult:
     pooled: list[Array]  # one per pooling asked for: [sequences or spans, dimensions]
     # Per sequence [S, vocab or labels]; [1, labels] of a model that labels whole sequences.
     logits: Optional[TokenRows]
+    # One per sequence, [S - 2, S - 2]: the probability that tokens i + 1 and j + 1 are in contact.
+    contacts: list[Array]
     timing: Timing
     numerics_id: str  # equal ids = equal bits for equal input
     request_id: str
@@ -151,6 +153,7 @@ def result_from_message(response: Any) -> EncodeResult:
                 for index, tensor in enumerate(response.pooled)],
         logits=(logits_rows(response.logits)
                 if response.HasField("logits") else None),
+        contacts=_contacts(response.contacts, offsets),
         timing=Timing(**{field.name: getattr(response.timing, field.name)
                          for field in dataclasses.fields(Timing)}),
         numerics_id=response.numerics_id,
@@ -163,6 +166,21 @@ def model_from_message(response: Any) -> ModelInfo:
     fields.update(default_pooling=Pooling(response.default_pooling),
                   outputs=tuple(response.outputs), labels=tuple(response.labels))
     return ModelInfo(**fields)
+
+
+def _contacts(tensors: Any, offsets: npt.NDArray[np.int64]) -> list[Array]:
+    if len(tensors) not in (0, len(offsets) - 1):
+        raise AnswerError(f"contacts: expected one for each of {len(offsets) - 1} sequences, got "
+                          f"{len(tensors)}")
+    arrays = []
+    for index, tensor in enumerate(tensors):
+        array = array_from_tensor(tensor, f"contacts[{index}]")
+        inner = max(int(offsets[index + 1] - offsets[index]) - 2, 0)
+        if array.shape != (inner, inner):
+            raise AnswerError(f"contacts[{index}]: expected [{inner}, {inner}], got "
+                              f"{list(array.shape)}")
+        arrays.append(array)
+    return arrays
 
 
 def _attention_map(item: Any, offsets: npt.NDArray[np.int64], index: int) -> AttentionMap:

@@ -182,6 +182,13 @@ class AnswerTest(ClientTestCase):
         np.testing.assert_array_equal(result.logits[1], f4(2, 5)[1:])
         np.testing.assert_array_equal(result.logits.packed, f4(2, 5))
 
+    def test_gives_contacts_by_sequence(self):
+        self.answer(token_offsets=[0, 4, 5], contacts=[tensor(f4(2, 2)), tensor(f4(0, 0))])
+        result = self.client.encode([[1, 2, 3, 4], [5]], contacts=True)
+        self.assertTrue(self.server.requests[-1].outputs.contacts)
+        np.testing.assert_array_equal(result.contacts[0], f4(2, 2))
+        self.assertEqual(result.contacts[1].shape, (0, 0))
+
     def test_has_no_row_beyond_the_last_sequence(self):
         self.answer(token_offsets=[0, 3, 4], last_hidden_state=tensor(f4(4, 2)))
         result = self.client.encode([[1, 2, 3], [4]], last_hidden_state=True)
@@ -207,7 +214,7 @@ class AnswerTest(ClientTestCase):
         result = self.client.encode([[1]], pooled=[ec.Pooling.MEAN])
         self.assertIsNone(result.last_hidden_state)
         self.assertIsNone(result.logits)
-        self.assertEqual((result.hidden_states, result.attentions), ({}, {}))
+        self.assertEqual((result.hidden_states, result.attentions, result.contacts), ({}, {}, []))
         np.testing.assert_array_equal(result.pooled[0], f4(1, 3))
 
     def test_widens_bf16_exactly_and_keeps_fp16(self):
@@ -244,6 +251,8 @@ class AnswerTest(ClientTestCase):
             "rows missing": {"last_hidden_state": tensor(f4(1, 2))},
             "map of no sequence": {"attentions": [{**attention, "sequence": 1}]},
             "map of another shape": {"attentions": [{**attention, "heads": [0, 1]}]},
+            "contacts of another shape": {"contacts": [tensor(good)]},
+            "contacts of no sequence": {"contacts": [tensor(f4(0, 0))] * 2},
         }
         for name, fields in malformed.items():
             if "offsets" not in name:
