@@ -30,10 +30,14 @@ class Loader {
     const auto bad = [](float x) { return !std::isfinite(x); };
     const auto first = std::ranges::find_if(dst, bad);
     if (first == dst.end()) return absl::OkStatus();
-    faults_.Add(absl::StrCat("tensor \"", Printable(checkpoint_.NameInFile(name)), "\": element ",
-                             first - dst.begin(), " is ", *first, ", the first of ",
-                             std::ranges::count_if(dst, bad), " such of ", dst.size(),
-                             "; expected finite numbers"));
+    std::string fault = absl::StrCat(
+        "tensor \"", Printable(checkpoint_.NameInFile(name)), "\": element ", first - dst.begin(),
+        " is ", *first, ", the first of ", std::ranges::count_if(dst, bad), " such of ", dst.size(),
+        "; expected finite numbers");
+    // Products that share a tensor read it more than once.
+    if (std::ranges::find(faults_.all(), fault) == faults_.all().end()) {
+      faults_.Add(std::move(fault));
+    }
     return absl::OkStatus();
   }
 

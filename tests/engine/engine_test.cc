@@ -21,6 +21,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/engine/ask.h"
+#include "tests/engine/model/tiny_models.h"
 #include "tests/engine/random_model.h"
 
 namespace encoderd {
@@ -31,6 +32,7 @@ using ::absl_testing::StatusIs;
 using ::testing::AllOf;
 using ::testing::Each;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 constexpr BertShape kSmallBert = {
     .layers = 2, .hidden = 384, .heads = 12, .ffn = 1536, .vocab = 100, .positions = 128};
@@ -442,24 +444,26 @@ TEST(EngineNumbersTest, NonFiniteResultFailsItsOwnSequenceAlone) {
   }
 }
 
+// Overwrites an element of a tensor in the folder's file.
+void Put(const TempFolder& folder, const char* name, uint64_t element, float value) {
+  const auto file = SafetensorsFile::Open(folder.Path("model.safetensors"));
+  ASSERT_THAT(file, IsOk());
+  auto text = ReadTextFile(folder.Path("model.safetensors"), uint64_t{1} << 30);
+  ASSERT_THAT(text, IsOk());
+  const TensorEntry* entry = file->Find(name);
+  ASSERT_NE(entry, nullptr) << name;
+  std::memcpy(text->data() + entry->begin + element * 4, &value, 4);
+  folder.Write("model.safetensors", *text);
+}
+
 // ReLU would turn the NaN that such a weight makes into a plausible number.
 TEST(EngineNumbersTest, NonFiniteWeightsAreRefusedByNameAllTogether) {
   const TempFolder folder;
   WriteRandomBert(kSmallBert, folder);
-  auto file = SafetensorsFile::Open(folder.Path("model.safetensors"));
-  ASSERT_THAT(file, IsOk());
-  auto text = ReadTextFile(folder.Path("model.safetensors"), uint64_t{1} << 30);
-  ASSERT_THAT(text, IsOk());
-  const auto put = [&](const char* name, uint64_t element, float value) {
-    const TensorEntry* entry = file->Find(name);
-    ASSERT_NE(entry, nullptr) << name;
-    std::memcpy(text->data() + entry->begin + element * 4, &value, 4);
-  };
-  put("encoder.layer.1.intermediate.dense.weight", 7, INFINITY);
-  put("encoder.layer.1.intermediate.dense.weight", 9, NAN);
-  put("encoder.layer.0.attention.self.key.bias", 3, -INFINITY);
-  put("embeddings.LayerNorm.weight", 0, NAN);
-  folder.Write("model.safetensors", *text);
+  Put(folder, "encoder.layer.1.intermediate.dense.weight", 7, INFINITY);
+  Put(folder, "encoder.layer.1.intermediate.dense.weight", 9, NAN);
+  Put(folder, "encoder.layer.0.attention.self.key.bias", 3, -INFINITY);
+  Put(folder, "embeddings.LayerNorm.weight", 0, NAN);
   EXPECT_THAT(
       Engine::Load({.model_dir = folder.path()}),
       StatusIs(absl::StatusCode::kInvalidArgument,
@@ -468,6 +472,18 @@ TEST(EngineNumbersTest, NonFiniteWeightsAreRefusedByNameAllTogether) {
                      HasSubstr("key.bias\": element 3 is -inf, the first of 1"),
                      HasSubstr("\"encoder.layer.1.intermediate.dense.weight\": element 7 is inf, "
                                "the first of 2"))));
+}
+
+TEST(EngineNumbersTest, ANonFiniteWeightThatIsReadTwiceIsToldOnce) {
+  nlohmann::json config = TinyDebertaV2();
+  config["share_att_key"] = false;  // the table's products are made of matrices of their own
+  const TempFolder folder;
+  WriteRandomModel(config, folder);
+  Put(folder, "encoder.layer.0.attention.self.value_proj.weight", 5, NAN);
+  EXPECT_THAT(Engine::Load({.model_dir = folder.path()}),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       AllOf(HasSubstr("value_proj.weight\": element 5 is nan"),
+                             Not(HasSubstr("faults")))));
 }
 
 TEST_F(EngineTest, NarrowTypesAreTheRoundedFp32) {
