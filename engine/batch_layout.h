@@ -61,8 +61,7 @@ class BatchLayout : public Pooled {
  public:
   static constexpr int64_t kMaxRows = ops::RowBuckets::kMaxRows;
   // Masks and position ids of a batch that are copied for helpers, with room for a mask per head at
-  // S = 512. Pages that
-  // no mask has reached stay untouched.
+  // S = 512. Pages that no mask has reached stay untouched.
   static constexpr size_t kMaxMaskBytes = size_t{4} << 20;
 
   // Errors: kResourceExhausted.

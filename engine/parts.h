@@ -37,8 +37,8 @@ struct Part {
 
 // Of the plan's outputs, the part gives: hidden states, and vectors pooled from them, of layers
 // first_block + 1 … end_block, layer 0 with the first part; the maps of its blocks; with the last
-// part what is made of the last hidden state; and contacts if it is the whole pass. Everything keeps the plan's order, and a pooled
-// output its index.
+// part what is made of the last hidden state; and contacts if it is the whole pass. Everything keeps
+// the plan's order, and a pooled output its index.
 // REQUIRES: 0 ≤ first_block < end_block ≤ BlocksOf(plan); or both 0 where the plan has no block.
 Plan PartOf(const EncoderSpec& spec, const Plan& plan, const Part& part);
 

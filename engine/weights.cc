@@ -25,20 +25,29 @@ class Loader {
 
   // The tensor. Where it is not finite that is a fault: ReLU would turn a NaN that it makes into a
   // plausible 0. (A bad row of an embedding table is found in the answers that it reaches.)
+  absl::StatusOr<Buffer> ReadFinite(const std::string& name) const {
+    ASSIGN_OR_RETURN(Buffer values, checkpoint_.Read(name));
+    CheckFinite(name, values.floats());
+    return values;
+  }
   absl::Status ReadFinite(const std::string& name, std::span<float> dst) const {
     RETURN_IF_ERROR(checkpoint_.ReadInto(name, dst));
+    CheckFinite(name, dst);
+    return absl::OkStatus();
+  }
+
+  void CheckFinite(const std::string& name, std::span<const float> values) const {
     const auto bad = [](float x) { return !std::isfinite(x); };
-    const auto first = std::ranges::find_if(dst, bad);
-    if (first == dst.end()) return absl::OkStatus();
-    std::string fault = absl::StrCat(
-        "tensor \"", Printable(checkpoint_.NameInFile(name)), "\": element ", first - dst.begin(),
-        " is ", *first, ", the first of ", std::ranges::count_if(dst, bad), " such of ", dst.size(),
-        "; expected finite numbers");
+    const auto first = std::ranges::find_if(values, bad);
+    if (first == values.end()) return;
+    std::string fault = absl::StrCat("tensor \"", Printable(checkpoint_.NameInFile(name)),
+                                     "\": element ", first - values.begin(), " is ", *first,
+                                     ", the first of ", std::ranges::count_if(values, bad),
+                                     " such of ", values.size(), "; expected finite numbers");
     // Products that share a tensor read it more than once.
     if (std::ranges::find(faults_.all(), fault) == faults_.all().end()) {
       faults_.Add(std::move(fault));
     }
-    return absl::OkStatus();
   }
 
   absl::StatusOr<ops::Linear> ReadLinear(const TensorNames& names, int64_t in, int64_t out,
@@ -107,17 +116,12 @@ class Loader {
         buckets_);
   }
 
-  absl::StatusOr<ops::LayerNorm> ReadNorm(const TensorNames& names, int64_t width,
+  absl::StatusOr<ops::LayerNorm> ReadNorm(const TensorNames& names,
                                           Activation activation = Activation::kNone) const {
-    ASSIGN_OR_RETURN(Buffer weight,
-                     Buffer::Allocate(static_cast<size_t>(width) * sizeof(float), names.weight));
-    RETURN_IF_ERROR(ReadFinite(names.weight, weight.floats()));
-    ASSIGN_OR_RETURN(Buffer bias, Buffer::Allocate(weight.size(), names.weight));
-    if (names.bias.empty()) {
-      std::fill(bias.floats().begin(), bias.floats().end(), 0.0f);
-    } else {
-      RETURN_IF_ERROR(ReadFinite(names.bias, bias.floats()));
-    }
+    ASSIGN_OR_RETURN(const Buffer weight, ReadFinite(names.weight));
+    ASSIGN_OR_RETURN(const Buffer bias, names.bias.empty()
+                                            ? Buffer::AllocateZeroed(weight.size(), names.weight)
+                                            : ReadFinite(names.bias));
     return ops::LayerNorm::Create({.name = names.weight,
                                    .weight = weight.floats(),
                                    .bias = bias.floats(),
@@ -142,7 +146,7 @@ class Loader {
     for (size_t i = 0; i < steps.size(); ++i) {
       const Step& step = steps[i];
       if (step.kind == Step::Kind::kNorm) {
-        ASSIGN_OR_RETURN(weights[i].norm, ReadNorm(step.names, width, step.activation));
+        ASSIGN_OR_RETURN(weights[i].norm, ReadNorm(step.names, step.activation));
       } else {
         ASSIGN_OR_RETURN(weights[i].linear, ReadLinearStep(step, width));
         width = step.out;
@@ -177,14 +181,14 @@ class Loader {
     ASSIGN_OR_RETURN(block.attention_output, ReadLinear(named(spec_.attention_output), hidden,
                                                         hidden, Activation::kNone, residual));
     if (spec_.norm != NormPlacement::kNone && (layer > 0 || spec_.first_norm1)) {
-      ASSIGN_OR_RETURN(block.norm1, ReadNorm(named(spec_.norm1), hidden));
+      ASSIGN_OR_RETURN(block.norm1, ReadNorm(named(spec_.norm1)));
     }
     if (spec_.ffn_size == 0) return block;
     RETURN_IF_ERROR(ReadFfnIn(layer, block));
     ASSIGN_OR_RETURN(block.ffn_out, ReadLinear(named(spec_.ffn_out), spec_.ffn_size, hidden,
                                                Activation::kNone, residual));
     if (spec_.norm != NormPlacement::kNone) {
-      ASSIGN_OR_RETURN(block.norm2, ReadNorm(named(spec_.norm2), hidden));
+      ASSIGN_OR_RETURN(block.norm2, ReadNorm(named(spec_.norm2)));
     }
     return block;
   }
@@ -203,7 +207,7 @@ class Loader {
     ASSIGN_OR_RETURN(Buffer table, AllocateRows(rows, hidden, name));
     RETURN_IF_ERROR(ReadFinite(name, table.floats().first(static_cast<size_t>(rows * hidden))));
     if (spec_.relative_embedding_norm.weight.empty()) return table;
-    ASSIGN_OR_RETURN(const ops::LayerNorm norm, ReadNorm(spec_.relative_embedding_norm, hidden));
+    ASSIGN_OR_RETURN(const ops::LayerNorm norm, ReadNorm(spec_.relative_embedding_norm));
     ASSIGN_OR_RETURN(Buffer scratchpad, Buffer::Allocate(norm.scratchpad_bytes(), "scratchpad"));
     RETURN_IF_ERROR(
         norm.Run(table.floats().data(), rows, table.floats().data(), scratchpad.bytes()));
@@ -227,7 +231,7 @@ class Loader {
     }
     ASSIGN_OR_RETURN(Buffer projected, AllocateRows(rows, 3 * hidden, "relative positions"));
     ASSIGN_OR_RETURN(Buffer scratchpad, Buffer::Allocate(qkv.scratchpad_bytes(), "scratchpad"));
-    RETURN_IF_ERROR(qkv.Run(table.floats().data(), rows, /*residual=*/nullptr,
+    RETURN_IF_ERROR(qkv.Run(table.floats().data(), rows, /*other=*/nullptr,
                             projected.floats().data(), scratchpad.bytes()));
     for (int64_t row = 0; row < rows; ++row) {
       float* const query = projected.floats().data() + row * 3 * hidden;
@@ -247,12 +251,7 @@ class Loader {
       case PositionBiasKind::kBuckets:
         break;
     }
-    const std::string& name = spec_.relative_bias.weight;
-    ASSIGN_OR_RETURN(
-        Buffer table,
-        Buffer::Allocate(static_cast<size_t>(spec_.bias_buckets * spec_.num_heads) * sizeof(float),
-                         name));
-    RETURN_IF_ERROR(ReadFinite(name, table.floats()));
+    ASSIGN_OR_RETURN(const Buffer table, ReadFinite(spec_.relative_bias.weight));
     return ops::BucketBias(table.floats(), spec_.bias_buckets, spec_.bias_max_distance);
   }
 
@@ -311,10 +310,7 @@ class Loader {
   absl::StatusOr<ops::Rotary> BuildRotary(double base) const {
     Buffer frequencies;
     if (!spec_.rotary_frequencies.weight.empty()) {
-      ASSIGN_OR_RETURN(frequencies,
-                       Buffer::Allocate(static_cast<size_t>(spec_.rotary_width / 2) * sizeof(float),
-                                        "rotary frequencies"));
-      RETURN_IF_ERROR(ReadFinite(spec_.rotary_frequencies.weight, frequencies.floats()));
+      ASSIGN_OR_RETURN(frequencies, ReadFinite(spec_.rotary_frequencies.weight));
     }
     return ops::Rotary::Create({.heads = spec_.num_heads,
                                 .strides = Strides(),
@@ -368,7 +364,7 @@ class Loader {
     }
     ASSIGN_OR_RETURN(weights.input_steps, ReadSteps(spec_.input_steps, spec_.input_size()));
     if (!spec_.embedding_norm.weight.empty()) {
-      ASSIGN_OR_RETURN(weights.embedding_norm, ReadNorm(spec_.embedding_norm, spec_.table_width()));
+      ASSIGN_OR_RETURN(weights.embedding_norm, ReadNorm(spec_.embedding_norm));
     }
     ASSIGN_OR_RETURN(weights.embedding_steps,
                      ReadSteps(spec_.embedding_steps, spec_.table_width()));
@@ -389,7 +385,7 @@ class Loader {
       }
     }
     if (!spec_.final_norm.weight.empty()) {
-      ASSIGN_OR_RETURN(weights.final_norm, ReadNorm(spec_.final_norm, spec_.hidden_size));
+      ASSIGN_OR_RETURN(weights.final_norm, ReadNorm(spec_.final_norm));
     }
     ASSIGN_OR_RETURN(weights.logits, ReadSteps(spec_.logits, spec_.hidden_size));
     ASSIGN_OR_RETURN(weights.classifier, ReadSteps(spec_.classifier, spec_.hidden_size));

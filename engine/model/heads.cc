@@ -109,11 +109,9 @@ int64_t WidthOf(HeadWidth width, const EncoderSpec& spec) {
 }
 
 TensorNames NamesOf(ConfigReader& config, const HeadLayer& layer) {
-  TensorNames names = WithBias(std::string(layer.name));
-  if (!layer.bias_key.empty() && !config.Bool(layer.bias_key, layer.bias_by_default)) {
-    names.bias.clear();
-  }
-  return names;
+  const bool has_bias =
+      layer.bias_key.empty() || config.Bool(layer.bias_key, layer.bias_by_default);
+  return WithBias(std::string(layer.name), has_bias);
 }
 
 Activation ActivationOf(ConfigReader& config, const HeadLayer& layer, const EncoderSpec& spec) {

@@ -17,6 +17,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -79,8 +80,8 @@ struct TensorNames {
 };
 
 // Those of a PyTorch module with a weight and a bias.
-inline TensorNames WithBias(const std::string& module) {
-  return {module + ".weight", module + ".bias"};
+inline TensorNames WithBias(const std::string& module, bool has_bias = true) {
+  return {module + ".weight", has_bias ? module + ".bias" : ""};
 }
 
 // One step of a stack in front of or behind the blocks: y = activation(x · Wᵀ + b), or y =
@@ -237,6 +238,8 @@ struct EncoderSpec {
   // Rows of relative_embedding.
   int64_t relative_rows() const { return bias_buckets > 0 ? bias_buckets : 2 * bias_max_distance; }
   int64_t head_dim() const { return hidden_size / num_heads; }
+  // 1/√d, which most families have (Vaswani et al. 2017, 3.2.1).
+  double usual_score_scale() const { return 1 / std::sqrt(static_cast<double>(head_dim())); }
   // Width of what enters input_steps: of the word table's rows, or of the caller's vectors.
   int64_t input_size() const {
     if (input == InputKind::kVectors) return input_dim;

@@ -1,7 +1,6 @@
 // model_type "bert": BertModel as Hugging Face saves it, with the defaults of BertConfig.
 #include "engine/model/families/bert.h"
 
-#include <cmath>
 #include <string>
 
 #include "engine/model/families.h"
@@ -48,19 +47,18 @@ EncoderSpec ReadBertKeys(ConfigReader& config, const BertDefaults& defaults) {
   ReadBertSizes(config, defaults, spec);
   spec.norm_eps = config.Positive("layer_norm_eps", 1e-12);
   spec.qkv = QkvLayout::kSeparate;
-  spec.score_scale = 1 / std::sqrt(static_cast<double>(spec.head_dim()));
+  spec.score_scale = spec.usual_score_scale();
   spec.activation =
       config.Choice("hidden_act", kTransformersActivations, std::optional(defaults.activation));
   config.Only("position_embedding_type", defaults.position_embedding_type,
               ConfigReader::Changes::kTensors);
-  RefuseTransformersSwitches(config);
+  ReadTransformersKeys(config);
   RefuseRotationKeys(config);
   if (defaults.own_code) {
     config.Ignore(kOwnCodeKeys);
   } else {
     RefuseOwnCode(config);
   }
-  config.Ignore(kTransformersHarmlessKeys);
   return spec;
 }
 

@@ -163,10 +163,9 @@ EncoderSpec DebertaV2Spec(ConfigReader& config) {
   ReadEmbeddings(config, spec);
   NameBlocks(spec);
   ReadRelativeAttention(config, spec);
-  RefuseTransformersSwitches(config);
+  ReadTransformersKeys(config);
   RefuseRotationKeys(config);
   RefuseOwnCode(config);
-  config.Ignore(kTransformersHarmlessKeys);
   config.Ignore(kHarmlessKeys);
   config.Only("pooler_hidden_size", spec.hidden_size);
   ReadHead(config, "deberta.", kHeads, spec);

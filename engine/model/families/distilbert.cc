@@ -1,6 +1,5 @@
 // model_type "distilbert": DistilBertModel as Hugging Face saves it, with the defaults of
 // DistilBertConfig.
-#include <cmath>
 #include <string>
 #include <string_view>
 
@@ -58,14 +57,13 @@ EncoderSpec DistilBertSpec(ConfigReader& config) {
   spec.ffn_size = config.Size("hidden_dim", 3072);
   spec.norm_eps = 1e-12;  // the library has no key for it
   spec.qkv = QkvLayout::kSeparate;
-  spec.score_scale = 1 / std::sqrt(static_cast<double>(spec.head_dim()));
+  spec.score_scale = spec.usual_score_scale();
   spec.activation =
       config.Choice("activation", kTransformersActivations, std::optional(Activation::kGelu));
   NameTensors(spec);
-  RefuseTransformersSwitches(config);
+  ReadTransformersKeys(config);
   RefuseRotationKeys(config);
   RefuseOwnCode(config);
-  config.Ignore(kTransformersHarmlessKeys);
   config.Ignore(kHarmlessKeys);
   ReadHead(config, "distilbert.", kHeads, spec);
   return spec;

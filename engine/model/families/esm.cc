@@ -1,6 +1,5 @@
 // model_type "esm": EsmModel as Hugging Face saves it, with the rotary positions of ESM-2: a
 // pre-norm encoder of proteins (Lin et al. 2022).
-#include <cmath>
 #include <string>
 #include <string_view>
 
@@ -48,7 +47,7 @@ void ReadSizes(ConfigReader& config, EncoderSpec& spec) {
   spec.max_positions = config.Size("max_position_embeddings", 1026);
   ReadBertSizes(config, {}, spec);
   spec.norm_eps = config.Positive("layer_norm_eps", 1e-12);
-  spec.score_scale = 1 / std::sqrt(static_cast<double>(spec.head_dim()));
+  spec.score_scale = spec.usual_score_scale();
   spec.rotary_width = spec.head_dim();
   spec.rotary_base = config.Positive("rope_theta", 10000);
 }
@@ -80,10 +79,9 @@ EncoderSpec EsmSpec(ConfigReader& config) {
   spec.contact_end_id = 2;  // the class has no other, whatever eos_token_id says
   config.Only("is_folding_model", false);
   config.Only("esmfold_config", nullptr);
-  RefuseTransformersSwitches(config);
+  ReadTransformersKeys(config);
   RefuseRotationKeys(config);
   RefuseOwnCode(config);
-  config.Ignore(kTransformersHarmlessKeys);
   config.Ignore(kHarmlessKeys);
   ReadHead(config, "esm.", kLmHeadHeads, spec);
   return spec;

@@ -1,7 +1,6 @@
 // model_type "fused_qkv_attention": multi-head attention whose q, k and v come out of one
 // projection, grouped by head; alone, or as a stack of post-norm blocks with optional input and
 // output layers.
-#include <cmath>
 
 #include "engine/model/config_reader.h"
 #include "engine/model/families.h"
@@ -62,7 +61,7 @@ EncoderSpec FusedQkvAttentionSpec(ConfigReader& config) {
   spec.num_heads = config.Size("num_heads");
   config.CheckDivides("num_heads", spec.num_heads, "embed_dim", spec.hidden_size);
   spec.qkv = QkvLayout::kFusedByHead;
-  spec.score_scale = 1 / std::sqrt(static_cast<double>(spec.head_dim()));
+  spec.score_scale = spec.usual_score_scale();
   // A key of the stack alone makes it one: "ffn_dim" without "num_layers" is then a fault.
   bool stack = false;
   for (const char* key :

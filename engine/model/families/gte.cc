@@ -107,7 +107,7 @@ EncoderSpec GteSpec(ConfigReader& config) {
     ReadLibraryKeys(config, spec);
   }
   spec.qkv = QkvLayout::kFused;
-  spec.score_scale = 1 / std::sqrt(static_cast<double>(spec.head_dim()));
+  spec.score_scale = spec.usual_score_scale();
   spec.rotary_width = spec.head_dim();
   spec.gate = Gate::kSecond;
   NameTensors(spec);
@@ -117,8 +117,7 @@ EncoderSpec GteSpec(ConfigReader& config) {
   config.Only("logn_attention_scale", false);
   config.Only("logn_attention_clip1", false);
   config.Only("pack_qkv", true, ConfigReader::Changes::kTensors);
-  RefuseTransformersSwitches(config);
-  config.Ignore(kTransformersHarmlessKeys);
+  ReadTransformersKeys(config);
   config.Ignore(kOwnCodeKeys);
   config.Ignore(kHarmlessKeys);
   if (spec.family == "new") {

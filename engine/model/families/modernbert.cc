@@ -1,7 +1,6 @@
 // model_type "modernbert": ModernBertModel as Hugging Face saves it: pre-norm blocks with rotary
 // positions and a gated FFN, of which most look no further than a window (Warner et al. 2024).
 #include <algorithm>
-#include <cmath>
 #include <string>
 #include <string_view>
 
@@ -32,22 +31,19 @@ constexpr NamedValue<Pooling> kClassifierPoolings[] = {{"cls", Pooling::kCls},
                                                        {"mean", Pooling::kMean}};
 
 void NameTensors(ConfigReader& config, EncoderSpec& spec) {
-  const auto named = [](const std::string& name, bool bias) {
-    return TensorNames{name + ".weight", bias ? name + ".bias" : ""};
-  };
   const bool norm_bias = config.Bool("norm_bias", false);
   const bool attention_bias = config.Bool("attention_bias", false);
   const bool mlp_bias = config.Bool("mlp_bias", false);
   spec.word_embedding.weight = "embeddings.tok_embeddings.weight";
-  spec.embedding_norm = named("embeddings.norm", norm_bias);
+  spec.embedding_norm = WithBias("embeddings.norm", norm_bias);
   const std::string block = "layers.{layer}.";
-  if (spec.num_layers > 1) spec.norm1 = named(block + "attn_norm", norm_bias);
-  spec.fused_qkv = named(block + "attn.Wqkv", attention_bias);
-  spec.attention_output = named(block + "attn.Wo", attention_bias);
-  spec.norm2 = named(block + "mlp_norm", norm_bias);
-  spec.ffn_in = named(block + "mlp.Wi", mlp_bias);
-  spec.ffn_out = named(block + "mlp.Wo", mlp_bias);
-  spec.final_norm = named("final_norm", norm_bias);
+  if (spec.num_layers > 1) spec.norm1 = WithBias(block + "attn_norm", norm_bias);
+  spec.fused_qkv = WithBias(block + "attn.Wqkv", attention_bias);
+  spec.attention_output = WithBias(block + "attn.Wo", attention_bias);
+  spec.norm2 = WithBias(block + "mlp_norm", norm_bias);
+  spec.ffn_in = WithBias(block + "mlp.Wi", mlp_bias);
+  spec.ffn_out = WithBias(block + "mlp.Wo", mlp_bias);
+  spec.final_norm = WithBias("final_norm", norm_bias);
 }
 
 // From a list with the kind of each block: n where those at multiples of n, and no others, see all.
@@ -132,16 +128,15 @@ EncoderSpec ModernBertSpec(ConfigReader& config) {
   spec.first_norm1 = false;
   spec.final_norm_in_hidden_states = true;
   spec.qkv = QkvLayout::kFused;
-  spec.score_scale = 1 / std::sqrt(static_cast<double>(spec.head_dim()));
+  spec.score_scale = spec.usual_score_scale();
   spec.activation = config.Choice("hidden_activation", kTransformersActivations,
                                   std::optional(Activation::kGelu));
   spec.gate = Gate::kFirst;
   ReadWindow(config, spec);
   ReadRotation(config, spec);
   NameTensors(config, spec);
-  RefuseTransformersSwitches(config);
+  ReadTransformersKeys(config);
   RefuseOwnCode(config);
-  config.Ignore(kTransformersHarmlessKeys);
   config.Ignore(kHarmlessKeys);
   ReadHead(config, "model.", kHeads, spec);
   const Pooling pooling =

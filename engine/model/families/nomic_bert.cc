@@ -152,10 +152,9 @@ EncoderSpec NomicBertSpec(ConfigReader& config) {
   } else {
     ReadLibraryKeys(config, spec);
   }
-  spec.score_scale = 1 / std::sqrt(static_cast<double>(spec.head_dim()));
+  spec.score_scale = spec.usual_score_scale();
   AddTanhPooler(WithBias("pooler.dense"), spec);
-  RefuseTransformersSwitches(config);
-  config.Ignore(kTransformersHarmlessKeys);
+  ReadTransformersKeys(config);
   config.Ignore(kOwnCodeKeys);
   ReadHead(config, "nomic_bert.", kHeads, spec);
   return spec;

@@ -1,6 +1,5 @@
 // model_type "token_encoder": token ids, an embedding table without positions, post-norm blocks
 // with separate projections, and a layer that gives each token's logits over the vocabulary.
-#include <cmath>
 
 #include "engine/model/config_reader.h"
 #include "engine/model/families.h"
@@ -18,7 +17,7 @@ EncoderSpec TokenEncoderSpec(ConfigReader& config) {
   spec.num_layers = config.Size("num_layers");
   spec.ffn_size = 4 * spec.hidden_size;
   spec.qkv = QkvLayout::kSeparate;
-  spec.score_scale = 1 / std::sqrt(static_cast<double>(spec.head_dim()));
+  spec.score_scale = spec.usual_score_scale();
   spec.activation = Activation::kRelu;
 
   spec.word_embedding.weight = "embedding.weight";

@@ -2,7 +2,6 @@
 // TransformerEncoderLayer and with their defaults (PyTorch 2.6). The final norm is used when the
 // file has it.
 #include <array>
-#include <cmath>
 
 #include "engine/model/config_reader.h"
 #include "engine/model/families.h"
@@ -27,7 +26,7 @@ EncoderSpec TorchTransformerEncoderSpec(ConfigReader& config) {
   spec.norm = config.Bool("norm_first", false) ? NormPlacement::kPre : NormPlacement::kPost;
   spec.norm_eps = config.Positive("layer_norm_eps", 1e-5);
   spec.qkv = QkvLayout::kFused;
-  spec.score_scale = 1 / std::sqrt(static_cast<double>(spec.head_dim()));
+  spec.score_scale = spec.usual_score_scale();
 
   const std::string block = "layers.{layer}.";
   spec.fused_qkv = {block + "self_attn.in_proj_weight", block + "self_attn.in_proj_bias"};

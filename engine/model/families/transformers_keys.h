@@ -55,9 +55,10 @@ inline constexpr std::string_view kTransformersHarmlessKeys[] = {
     "num_return_sequences", "forced_bos_token_id", "forced_eos_token_id", "remove_invalid_values",
     "exponential_decay_length_penalty", "suppress_tokens", "begin_suppress_tokens"};
 
-// Switches that change the maths: each may only be off.
-inline void RefuseTransformersSwitches(ConfigReader& config) {
+// What every family has: ignores the keys above. Switches that change the maths may only be off.
+inline void ReadTransformersKeys(ConfigReader& config) {
   using enum ConfigReader::Changes;
+  config.Ignore(kTransformersHarmlessKeys);
   config.Only("is_decoder", false);
   config.Only("add_cross_attention", false);
   config.Only("is_encoder_decoder", false, kTensors);
