@@ -112,6 +112,7 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Load(const EngineOptions& option
   RETURN_IF_ERROR(CheckAtLeastOne("workers", options.workers));
   RETURN_IF_ERROR(CheckAtLeastOne("max_batch_tokens", options.max_batch_tokens));
   RETURN_IF_ERROR(ops::RequireSupportedIsa());
+  RETURN_IF_ERROR(ops::RequirePrecision(options.precision));
   ops::EnterNumericEnvironment();
   ASSIGN_OR_RETURN(ModelFolder folder, OpenModelFolder(options.model_dir, options.strict));
   EngineInfo info;
@@ -119,9 +120,10 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Load(const EngineOptions& option
                    MaxSequenceTokens(folder.spec, options.max_sequence_tokens));
   info.max_batch_tokens = options.max_batch_tokens;
 
-  ASSIGN_OR_RETURN(EncoderWeights weights, LoadWeights(folder.spec, folder.checkpoint));
+  ASSIGN_OR_RETURN(EncoderWeights weights,
+                   LoadWeights(folder.spec, folder.checkpoint, options.precision));
   info.isa = ops::IsaName();
-  info.precision = "fp32";
+  info.precision = PrecisionName(options.precision);
   info.weights_sha256 = folder.weights_sha256;
   info.tokenizer_sha256 = folder.tokenizer_sha256;
   info.tensors_used = folder.checkpoint.used();

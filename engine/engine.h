@@ -21,6 +21,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "engine/model/spec.h"
+#include "engine/precision.h"
 #include "engine/request.h"
 
 namespace encoderd {
@@ -35,6 +36,7 @@ struct EngineOptions {
   // with the tiles of a large batch: the engine has workers - 1 threads for that, which sleep
   // otherwise.
   int workers = 1;
+  Precision precision = Precision::kFp32;  // of the blocks' products
   bool strict = false;  // tensors in the file that the model does not use are an error
 };
 
@@ -49,7 +51,7 @@ struct SelfCheckResult {
 // What was loaded; never changes.
 struct EngineInfo {
   std::string isa;             // instruction set in use, as oneDNN names it
-  std::string precision;       // "fp32"
+  std::string precision;       // PrecisionName
   std::string numerics_id;     // equal ids = equal bits for equal input
   std::string weights_sha256;  // of the bytes of the weights files: WeightFiles::Sha256
   std::string tokenizer_sha256;
@@ -109,7 +111,8 @@ class Engine {
 
   // Reads the folder, packs the weights, builds and checks the kernels, and asks the model what the
   // folder's self-check asks. Errors say what is wrong with the options or the folder, and where:
-  // kInvalidArgument, or the code with which a file cannot be read; kResourceExhausted, also for
+  // kInvalidArgument, or the code with which a file cannot be read; kFailedPrecondition for a
+  // precision that this CPU does not run; kResourceExhausted, also for
   // threads; kInternal when oneDNN fails.
   static absl::StatusOr<std::unique_ptr<Engine>> Load(const EngineOptions& options);
 

@@ -19,9 +19,13 @@ namespace {
 // Reads tensors and builds operations of one model with one way of cutting rows.
 class Loader {
  public:
-  Loader(const EncoderSpec& spec, const Checkpoint& checkpoint, ops::RowBuckets buckets,
-         Faults& faults)
-      : spec_(spec), checkpoint_(checkpoint), buckets_(buckets), faults_(faults) {}
+  Loader(const EncoderSpec& spec, const Checkpoint& checkpoint, Precision precision,
+         ops::RowBuckets buckets, Faults& faults)
+      : spec_(spec),
+        checkpoint_(checkpoint),
+        precision_(precision),
+        buckets_(buckets),
+        faults_(faults) {}
 
   // The tensor. Where it is not finite that is a fault: ReLU would turn a NaN that it makes into a
   // plausible 0. (A bad row of an embedding table is found in the answers that it reaches.)
@@ -50,18 +54,27 @@ class Loader {
     }
   }
 
+  // What a product does besides multiplying, and how it multiplies.
+  struct ProductKind {
+    Activation activation = Activation::kNone;
+    ops::Combine combine = ops::Combine::kNone;
+    Precision precision = Precision::kFp32;
+  };
+  ProductKind InBlock(Activation activation = Activation::kNone,
+                      ops::Combine combine = ops::Combine::kNone) const {
+    return {.activation = activation, .combine = combine, .precision = precision_};
+  }
+
   absl::StatusOr<ops::Linear> ReadLinear(const TensorNames& names, int64_t in, int64_t out,
-                                         Activation activation,
-                                         ops::Combine combine = ops::Combine::kNone) const {
-    return ReadStacked({names}, in, out, activation, combine);
+                                         const ProductKind& kind) const {
+    return ReadStacked({names}, in, out, kind);
   }
 
   // One product for matrices that share their input.
   absl::StatusOr<ops::Linear> ReadStacked(const std::vector<TensorNames>& parts, int64_t in,
-                                          int64_t out, Activation activation,
-                                          ops::Combine combine = ops::Combine::kNone) const {
+                                          int64_t out, const ProductKind& kind) const {
     ASSIGN_OR_RETURN(const Matrix matrix, ReadMatrix(parts, in, out));
-    return Build(matrix, 0, out, activation, combine);
+    return Build(matrix, 0, out, kind);
   }
 
   // A matrix as the file has it.
@@ -100,7 +113,7 @@ class Loader {
 
   // The product with rows [first, first + out) of the matrix.
   absl::StatusOr<ops::Linear> Build(const Matrix& matrix, int64_t first, int64_t out,
-                                    Activation activation, ops::Combine combine) const {
+                                    const ProductKind& kind) const {
     const auto rows = [&](const Buffer& buffer, int64_t width) {
       return buffer.floats().subspan(static_cast<size_t>(first * width),
                                      static_cast<size_t>(out * width));
@@ -111,8 +124,9 @@ class Loader {
          .out = out,
          .weights = rows(matrix.weights, matrix.in),
          .bias = matrix.bias.size() > 0 ? rows(matrix.bias, 1) : std::span<const float>(),
-         .activation = activation,
-         .combine = combine},
+         .activation = kind.activation,
+         .combine = kind.combine,
+         .precision = kind.precision},
         buckets_);
   }
 
@@ -135,7 +149,8 @@ class Loader {
     for (const auto& [known, linear] : linear_steps_) {
       if (known == step) return linear;
     }
-    ASSIGN_OR_RETURN(ops::Linear linear, ReadLinear(step.names, width, step.out, step.activation));
+    ASSIGN_OR_RETURN(ops::Linear linear,
+                     ReadLinear(step.names, width, step.out, {.activation = step.activation}));
     linear_steps_.emplace_back(step, linear);
     return linear;
   }
@@ -162,14 +177,14 @@ class Loader {
                                                named(spec_.value)};
     switch (spec_.qkv) {
       case QkvLayout::kSeparate:
-        return ReadStacked(separate, in, 3 * spec_.hidden_size, Activation::kNone);
+        return ReadStacked(separate, in, 3 * spec_.hidden_size, InBlock());
       case QkvLayout::kSharedByHeads:
-        return ReadStacked(separate, spec_.head_dim(), 3 * spec_.head_dim(), Activation::kNone);
+        return ReadStacked(separate, spec_.head_dim(), 3 * spec_.head_dim(), InBlock());
       case QkvLayout::kFused:
       case QkvLayout::kFusedByHead:
         break;
     }
-    return ReadLinear(named(spec_.fused_qkv), in, 3 * spec_.hidden_size, Activation::kNone);
+    return ReadLinear(named(spec_.fused_qkv), in, 3 * spec_.hidden_size, InBlock());
   }
 
   absl::StatusOr<BlockWeights> ReadBlock(int64_t layer) const {
@@ -178,15 +193,16 @@ class Loader {
     const int64_t hidden = spec_.hidden_size;
     ASSIGN_OR_RETURN(block.qkv, ReadQkv(layer));
     const auto residual = spec_.residual ? ops::Combine::kAdd : ops::Combine::kNone;
-    ASSIGN_OR_RETURN(block.attention_output, ReadLinear(named(spec_.attention_output), hidden,
-                                                        hidden, Activation::kNone, residual));
+    ASSIGN_OR_RETURN(block.attention_output,
+                     ReadLinear(named(spec_.attention_output), hidden, hidden,
+                                InBlock(Activation::kNone, residual)));
     if (spec_.norm != NormPlacement::kNone && (layer > 0 || spec_.first_norm1)) {
       ASSIGN_OR_RETURN(block.norm1, ReadNorm(named(spec_.norm1)));
     }
     if (spec_.ffn_size == 0) return block;
     RETURN_IF_ERROR(ReadFfnIn(layer, block));
     ASSIGN_OR_RETURN(block.ffn_out, ReadLinear(named(spec_.ffn_out), spec_.ffn_size, hidden,
-                                               Activation::kNone, residual));
+                                               InBlock(Activation::kNone, residual)));
     if (spec_.norm != NormPlacement::kNone) {
       ASSIGN_OR_RETURN(block.norm2, ReadNorm(named(spec_.norm2)));
     }
@@ -227,7 +243,7 @@ class Loader {
       ASSIGN_OR_RETURN(
           qkv, ReadStacked({own_or(spec_.position_query, spec_.query),
                             own_or(spec_.position_key, spec_.key), AtLayer(spec_.value, layer)},
-                           hidden, 3 * hidden, Activation::kNone));
+                           hidden, 3 * hidden, InBlock()));
     }
     ASSIGN_OR_RETURN(Buffer projected, AllocateRows(rows, 3 * hidden, "relative positions"));
     ASSIGN_OR_RETURN(Buffer scratchpad, Buffer::Allocate(qkv.scratchpad_bytes(), "scratchpad"));
@@ -260,22 +276,22 @@ class Loader {
     const int64_t hidden = spec_.hidden_size, ffn = spec_.ffn_size;
     const TensorNames in = AtLayer(spec_.ffn_in, layer);
     if (spec_.gate == Gate::kNone) {
-      ASSIGN_OR_RETURN(block.ffn_in, ReadLinear(in, hidden, ffn, spec_.activation));
+      ASSIGN_OR_RETURN(block.ffn_in, ReadLinear(in, hidden, ffn, InBlock(spec_.activation)));
       return absl::OkStatus();
     }
     if (spec_.gate == Gate::kSeparate) {
-      ASSIGN_OR_RETURN(block.ffn_gate,
-                       ReadLinear(AtLayer(spec_.ffn_gate, layer), hidden, ffn, spec_.activation));
-      ASSIGN_OR_RETURN(block.ffn_in,
-                       ReadLinear(in, hidden, ffn, Activation::kNone, ops::Combine::kMultiply));
+      ASSIGN_OR_RETURN(block.ffn_gate, ReadLinear(AtLayer(spec_.ffn_gate, layer), hidden, ffn,
+                                                  InBlock(spec_.activation)));
+      ASSIGN_OR_RETURN(
+          block.ffn_in,
+          ReadLinear(in, hidden, ffn, InBlock(Activation::kNone, ops::Combine::kMultiply)));
       return absl::OkStatus();
     }
     ASSIGN_OR_RETURN(const Matrix both, ReadMatrix({in}, hidden, 2 * ffn));
     const bool first = spec_.gate == Gate::kFirst;
-    ASSIGN_OR_RETURN(block.ffn_gate,
-                     Build(both, first ? 0 : ffn, ffn, spec_.activation, ops::Combine::kNone));
-    ASSIGN_OR_RETURN(block.ffn_in,
-                     Build(both, first ? ffn : 0, ffn, Activation::kNone, ops::Combine::kMultiply));
+    ASSIGN_OR_RETURN(block.ffn_gate, Build(both, first ? 0 : ffn, ffn, InBlock(spec_.activation)));
+    ASSIGN_OR_RETURN(block.ffn_in, Build(both, first ? ffn : 0, ffn,
+                                         InBlock(Activation::kNone, ops::Combine::kMultiply)));
     return absl::OkStatus();
   }
 
@@ -404,6 +420,7 @@ class Loader {
 
   const EncoderSpec& spec_;
   const Checkpoint& checkpoint_;
+  const Precision precision_;  // of the blocks' products
   ops::RowBuckets buckets_;
   Faults& faults_;
   std::vector<std::pair<Step, ops::Linear>> linear_steps_;  // all that have been read
@@ -480,15 +497,18 @@ size_t EncoderWeights::scratchpad_bytes() const {
   return most;
 }
 
-absl::StatusOr<EncoderWeights> LoadWeights(const EncoderSpec& spec, const Checkpoint& checkpoint) {
+absl::StatusOr<EncoderWeights> LoadWeights(const EncoderSpec& spec, const Checkpoint& checkpoint,
+                                           Precision precision) {
   const ops::RowBuckets steps(ops::RowBuckets::Mode::kSteps);
   Faults faults;
-  ASSIGN_OR_RETURN(EncoderWeights weights, Loader(spec, checkpoint, steps, faults).ReadAll());
+  ASSIGN_OR_RETURN(EncoderWeights weights,
+                   Loader(spec, checkpoint, precision, steps, faults).ReadAll());
   RETURN_IF_ERROR(faults.ToStatus(checkpoint.files().path()));
   ASSIGN_OR_RETURN(const bool agree, RowsAgree(weights));
   if (agree) return weights;
   weights = EncoderWeights();  // frees the packed weights before they are read again
-  return Loader(spec, checkpoint, ops::RowBuckets(ops::RowBuckets::Mode::kFixed), faults).ReadAll();
+  return Loader(spec, checkpoint, precision, ops::RowBuckets(ops::RowBuckets::Mode::kFixed), faults)
+      .ReadAll();
 }
 
 }  // namespace encoderd

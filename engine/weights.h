@@ -16,6 +16,7 @@
 #include "engine/ops/linear.h"
 #include "engine/ops/rotary.h"
 #include "engine/ops/row_buckets.h"
+#include "engine/precision.h"
 #include "engine/tensor/buffer.h"
 
 namespace encoderd {
@@ -69,11 +70,14 @@ struct EncoderWeights {
                         const std::function<void(const ops::LayerNorm&)>& norm) const;
 };
 
-// Reads and packs everything the spec names; steps of two stacks that are the same are held once.
+// Reads and packs everything the spec names, the blocks' products in the given precision and what
+// lies in front of and behind the blocks in fp32; steps of two stacks that are the same are held
+// once.
 // Also decides how rows are cut: in steps where a row's bits do not depend on the bucket (checked
 // here, on this CPU, for this model's shapes), else in fixed blocks. Errors: those of the
 // checkpoint and of the operations; kInvalidArgument that names every tensor with numbers that are
 // not finite, embedding tables apart; kResourceExhausted when memory runs out.
-absl::StatusOr<EncoderWeights> LoadWeights(const EncoderSpec& spec, const Checkpoint& checkpoint);
+absl::StatusOr<EncoderWeights> LoadWeights(const EncoderSpec& spec, const Checkpoint& checkpoint,
+                                           Precision precision);
 
 }  // namespace encoderd

@@ -196,14 +196,16 @@ absl::StatusOr<Attention> Attention::Create(const AttentionOptions& options) {
       for (int64_t rows = kQueryStep; rows <= kQueryBlock; rows += kQueryStep) {
         const auto k = static_cast<size_t>(keys / kKeyStep - 1);
         const auto r = static_cast<size_t>(rows / kQueryStep - 1);
-        impl->score[k][r] = Ukernel({.m = rows,
+        impl->score[k][r] = Ukernel({.precision = Precision::kFp32,
+                                     .m = rows,
                                      .n = keys,
                                      .k = options.head_dim,
                                      .lda = options.head_dim,
                                      .ldb = kKeyBlock,
                                      .ldc = kKeyBlock,
                                      .accumulate = false});
-        Ukernel::Shape shape = {.m = rows,
+        Ukernel::Shape shape = {.precision = Precision::kFp32,
+                                .m = rows,
                                 .n = options.head_dim,
                                 .k = keys,
                                 .lda = kKeyBlock,
@@ -217,7 +219,8 @@ absl::StatusOr<Attention> Attention::Create(const AttentionOptions& options) {
     }
     if (options.positions.empty()) return;
     for (int64_t rows = kQueryStep; rows <= kQueryBlock; rows += kQueryStep) {
-      impl->by_query[RowKernel(rows)] = Ukernel({.m = rows,
+      impl->by_query[RowKernel(rows)] = Ukernel({.precision = Precision::kFp32,
+                                                 .m = rows,
                                                  .n = kKeyBlock,
                                                  .k = options.head_dim,
                                                  .lda = options.head_dim,

@@ -58,6 +58,10 @@ absl::StatusOr<Linear> Linear::Create(const LinearOptions& options, const RowBuc
         options.name, ": expected weights [", out, ", ", in, "] and bias [", out, "] or none; got ",
         options.weights.size(), " and ", options.bias.size(), " elements"));
   }
+  if (options.precision != Precision::kFp32) {
+    return absl::UnimplementedError(absl::StrCat("products run in fp32 alone; got ",
+                                                 std::string(PrecisionName(options.precision))));
+  }
   auto impl = std::make_shared<Impl>();
   impl->name = options.name;
   impl->in = in;

@@ -17,6 +17,7 @@
 #include "absl/status/statusor.h"
 #include "engine/ops/activation.h"
 #include "engine/ops/row_buckets.h"
+#include "engine/precision.h"
 
 namespace encoderd::ops {
 
@@ -32,6 +33,7 @@ struct LinearOptions {
   std::span<const float> bias;     // [out] or empty
   Activation activation = Activation::kNone;
   Combine combine = Combine::kNone;  // behind the activation, with the [rows, out] tensor of Run
+  Precision precision = Precision::kFp32;
 };
 
 // Shapes:  src [rows, in], other and dst [rows, out]; fp32, row-major, dense. The last chunk is

@@ -3,6 +3,7 @@
 #include <immintrin.h>
 #include <omp.h>
 
+#include <algorithm>
 #include <array>
 #include <cfenv>
 
@@ -29,6 +30,17 @@ constexpr std::array<Isa, 6> kIsas = {{
     {"amx", dnnl::cpu_isa::avx512_core_amx, 0},
 }};
 
+// Whether the instruction set in use has all of `isa`: each oneDNN value has the bits of everything
+// below it.
+bool Has(const Isa& isa) {
+  const auto effective = static_cast<unsigned>(dnnl::get_effective_cpu_isa());
+  const auto bits = static_cast<unsigned>(isa.onednn);
+  return (effective & bits) == bits;
+}
+bool Has(std::string_view name) {
+  return std::ranges::any_of(kIsas, [&](const Isa& isa) { return isa.name == name && Has(isa); });
+}
+
 }  // namespace
 
 absl::Status SetMaxIsa(std::string_view name) {
@@ -50,12 +62,9 @@ absl::Status SetMaxIsa(std::string_view name) {
 }
 
 std::string IsaName() {
-  // Each oneDNN value has the bits of everything below it.
-  const auto effective = static_cast<unsigned>(dnnl::get_effective_cpu_isa());
   std::string_view name = "sse41";
   for (const Isa& isa : kIsas) {
-    const auto bits = static_cast<unsigned>(isa.onednn);
-    if ((effective & bits) == bits) name = isa.name;
+    if (Has(isa)) name = isa.name;
   }
   return std::string(name);
 }
@@ -64,6 +73,15 @@ absl::Status RequireSupportedIsa() {
   if (IsaName() != "sse41") return absl::OkStatus();
   return absl::FailedPreconditionError(
       "this CPU, or the cap set by --isa_max, has no AVX2: expected at least avx2");
+}
+
+absl::Status RequirePrecision(Precision precision) {
+  if (precision == Precision::kFp32) return absl::OkStatus();
+  const std::string_view least = precision == Precision::kBf16 ? "avx512_bf16" : "avx512_vnni";
+  if (Has(least)) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(
+      std::string(PrecisionName(precision)), ": this CPU, or the cap set by --isa_max, gives ",
+      IsaName(), ": expected at least ", std::string(least)));
 }
 
 std::string MathsLibrary() {

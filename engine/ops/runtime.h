@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "absl/status/status.h"
+#include "engine/precision.h"
 
 namespace encoderd::ops {
 
@@ -24,6 +25,10 @@ std::string IsaName();
 
 // Errors: kFailedPrecondition without AVX2, the least that the kernels are promised for.
 absl::Status RequireSupportedIsa();
+
+// Errors: kFailedPrecondition where the instruction set in use has no exact, quick products for it:
+// bf16 needs avx512_bf16, and int8 avx512_vnni, below which sums of 8-bit products saturate.
+absl::Status RequirePrecision(Precision precision);
 
 // Name, version and commit of the library that the bits come from.
 std::string MathsLibrary();

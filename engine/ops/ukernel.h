@@ -1,49 +1,70 @@
-// ukernel.h — one small matrix product of oneDNN's micro-kernels, called directly.
+// ukernel.h — one small matrix product of oneDNN's brgemm micro-kernels, called directly.
 //
-// Role: private to engine/ops; used by attention.cc.
+// Role:  private to engine/ops: all products are made of these.
+// Tiles: where the CPU has matrix tiles (AMX), bf16 and int8 kernels want them configured for their
+//        shape. Run sees to that, and costs least when kernels of one shape follow each other;
+//        whoever runs such kernels holds a TileUse meanwhile, so that no thread keeps tiles, which
+//        make its context switches slow, longer than it needs them.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <utility>
 #include <vector>
 
 #include "engine/ops/onednn.h"
 #include "engine/ops/runtime.h"
+#include "engine/precision.h"
 #include "oneapi/dnnl/dnnl_ukernel.hpp"
 
 namespace encoderd::ops {
 
-// One brgemm micro-kernel: C [m, n] = A [m, k] · B [k, n], or C += A · B.
+// C [m, n] = A [m, k] · B [k, n], or C += A · B.
+//
+//          A     B                                                        C
+//   fp32   fp32  fp32, [k][ldb]                                           fp32
+//   bf16   bf16  bf16, [k / 2][ldb][2]: pairs of rows, interleaved        fp32
+//   int8   u8    s8,   [k / 4][ldb][4]: four rows each, interleaved       int32
 class Ukernel {
  public:
   struct Shape {
+    Precision precision;
     int64_t m, n, k, lda, ldb, ldc;
     bool accumulate;
   };
 
   Ukernel() = default;
   // Throws dnnl::error.
-  explicit Ukernel(const Shape& s)
-      : kernel_(s.m, s.n, s.k, /*batch_size=*/1, s.lda, s.ldb, s.ldc, kF32, kF32, kF32) {
-    kernel_.set_add_C(s.accumulate);
-    kernel_.finalize();
-    if (kernel_.get_B_pack_type() != dnnl::ukernel::pack_type::no_trans ||
-        kernel_.get_scratchpad_size() != 0) {
-      throw dnnl::error(dnnl_unimplemented, "brgemm wants a packed B or a scratchpad for fp32");
-    }
-    kernel_.generate();
-    ++ThreadOpCounts().creations;
-  }
+  explicit Ukernel(const Shape& s);
 
-  void Run(const float* a, const float* b, float* c) const {
+  void Run(const void* a, const void* b, void* c) const {
     static const std::vector<std::pair<dnnl::memory::dim, dnnl::memory::dim>> kOffsets = {{0, 0}};
-    kernel_.execute(a, b, kOffsets, c, /*scratch=*/nullptr);
+    if (wants_context_ && configured_ != this) Configure();
+    kernel_.execute(a, b, kOffsets, c, scratch_);
     ++ThreadOpCounts().ukernels;
   }
 
  private:
-  static constexpr auto kF32 = dnnl::memory::data_type::f32;
+  friend class TileUse;
+
+  void Configure() const;
+
+  static constexpr size_t kMaxScratchBytes = 8192;  // twice what any tile kernel is known to want
+
+  static thread_local const Ukernel* configured_;  // the kernel that the tiles are configured for
+  alignas(64) static thread_local std::byte scratch_[kMaxScratchBytes];
+
   dnnl::ukernel::brgemm kernel_;
+  bool wants_context_ = false;
+};
+
+// While one lives, its thread may run kernels that use tiles.
+class TileUse {
+ public:
+  TileUse() = default;
+  TileUse(const TileUse&) = delete;
+  TileUse& operator=(const TileUse&) = delete;
+  ~TileUse();
 };
 
 }  // namespace encoderd::ops

@@ -217,7 +217,7 @@ TEST_F(HelpedBatchTest, HelpersTakeTilesOfALoneSequence) {
 TEST_F(HelpedBatchTest, HelperThatReturnsBetweenBlocksHelpsWithTheNext) {
   auto folder = OpenModelFolder(folder_->path());
   ASSERT_THAT(folder, IsOk());
-  const auto weights = LoadWeights(folder->spec, folder->checkpoint);
+  const auto weights = LoadWeights(folder->spec, folder->checkpoint, Precision::kFp32);
   ASSERT_THAT(weights, IsOk());
   const BatchLimits limits = {.max_batch_tokens = 512, .max_sequence_tokens = 512};
   const auto memory = PhaseMemory::Create(
@@ -368,7 +368,7 @@ TEST_F(HelpedBatchTest, ScratchOfHelpersIsTold) {
   const auto engine = LoadWithWorkers(folder_->path(), 2);
   auto folder = OpenModelFolder(folder_->path());
   ASSERT_THAT(folder, IsOk());
-  const auto weights = LoadWeights(folder->spec, folder->checkpoint);
+  const auto weights = LoadWeights(folder->spec, folder->checkpoint, Precision::kFp32);
   ASSERT_THAT(weights, IsOk());
   // Rows of one tile, and what attention and oneDNN ask for.
   const int64_t rows = 256 * (kShape.hidden * 5 + kShape.ffn) * 4 +
