@@ -16,6 +16,7 @@
 #include "absl/strings/str_join.h"
 #include "engine/engine.h"
 #include "engine/ops/runtime.h"
+#include "engine/status_macros.h"
 #include "server/check.h"
 #include "server/cpu_quota.h"
 #include "server/file_limit.h"
@@ -58,10 +59,21 @@ int WorkersOf(const Options& options) {
   return cpus.Cpus();
 }
 
+// Caps the instruction set and says whether what is left can do what the flags ask for: before
+// anything is loaded, and before anything runs that the CPU may not have.
+absl::Status CheckCpu(const Options& options) {
+  RETURN_IF_ERROR(ops::SetMaxIsa(options.isa_max));
+  RETURN_IF_ERROR(ops::RequireSupportedIsa());
+  const absl::Status precision = ops::RequirePrecision(options.precision);
+  if (precision.ok()) return precision;
+  return absl::Status(precision.code(), absl::StrCat("--precision: ", precision.message()));
+}
+
 absl::StatusOr<std::unique_ptr<Engine>> LoadEngine(const Options& options) {
   EngineOptions engine = {.model_dir = options.model_dir,
                           .max_sequence_tokens = options.max_sequence_tokens,
                           .workers = options.workers,
+                          .precision = options.precision,
                           .strict = options.strict};
   if (options.max_batch_tokens > 0) engine.max_batch_tokens = options.max_batch_tokens;
   return Engine::Load(engine);
@@ -141,9 +153,7 @@ ExitCode Main(int argc, char** argv) {
   if (!faults.empty()) {
     return Fail(kBadFlags, absl::InvalidArgumentError(absl::StrJoin(faults, "; ")));
   }
-  if (const absl::Status isa = ops::SetMaxIsa(options.isa_max); !isa.ok()) {
-    return Fail(kBadFlags, isa);
-  }
+  if (const absl::Status cpu = CheckCpu(options); !cpu.ok()) return Fail(kBadFlags, cpu);
   options.workers = WorkersOf(options);
   SetHeapPolicy(options.workers);
   return options.check ? Check(options) : Serve(options, signals);

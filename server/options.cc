@@ -96,6 +96,9 @@ ABSL_FLAG(
 ABSL_FLAG(absl::Duration, max_batch_wait, absl::ZeroDuration(),
           "How long a free worker may hold back a batch that is not full. 0 is best for CPUs: more "
           "tokens than a few hundred make a batch slower, not cheaper. Range: 0 to 10s.");
+ABSL_FLAG(std::string, precision, "fp32",
+          "Number format of the blocks' matrix products: fp32, bf16 (needs avx512_bf16) or int8 "
+          "(needs avx512_vnni). Another precision gives other numbers: see README.md.");
 ABSL_FLAG(
     std::string, isa_max, "auto",
     "Highest instruction set to use, so that a mixed fleet computes the same bits: auto, avx2, "
@@ -130,7 +133,7 @@ const std::vector<FlagGroup>& Groups() {
        {"max_sequence_tokens", "max_request_sequences", "max_request_tokens", "max_response_bytes",
         "max_inflight_bytes", "default_deadline"}},
       {"Queue", {"max_queue_requests", "max_queue_tokens", "max_queue_time", "predict_deadlines"}},
-      {"Workers and batches", {"workers", "max_batch_tokens", "max_batch_wait", "isa_max"}},
+      {"Workers and batches", {"workers", "max_batch_tokens", "max_batch_wait", "precision", "isa_max"}},
       {"Shutdown", {"drain_delay", "drain_timeout"}},
       {"Log", {"log_format", "termination_log", "version"}}};
   return *groups;
@@ -310,6 +313,12 @@ Options ReadOptions(std::vector<std::string>& faults) {
     check.Fault("isa_max", "auto, avx2, avx512, avx512_vnni, avx512_bf16, avx512_fp16 or amx",
                 LogValue(options.isa_max));
   }
+  const std::string precision = absl::GetFlag(FLAGS_precision);
+  if (const auto known = PrecisionNamed(precision); known.has_value()) {
+    options.precision = *known;
+  } else {
+    check.Fault("precision", "fp32, bf16 or int8", LogValue(precision));
+  }
   const std::string format = absl::GetFlag(FLAGS_log_format);
   if (format == "json") {
     options.log_format = LogFormat::kJson;
@@ -343,6 +352,7 @@ std::string Describe(const Options& options) {
       " predict_deadlines=", bool_name(options.predict_deadlines), " workers=", options.workers,
       " max_batch_tokens=", options.max_batch_tokens,
       " max_batch_wait=", absl::FormatDuration(options.max_batch_wait),
+      " precision=", std::string(PrecisionName(options.precision)),
       " isa_max=", options.isa_max, " drain_delay=", absl::FormatDuration(options.drain_delay),
       " drain_timeout=", absl::FormatDuration(options.drain_timeout),
       " log_format=", options.log_format == LogFormat::kJson ? "json" : "text",

@@ -17,6 +17,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "engine/precision.h"
 #include "server/log.h"
 
 namespace encoderd {
@@ -59,6 +60,7 @@ struct Options {
   absl::Duration max_connection_age;
   absl::Duration max_connection_age_grace;
   absl::Duration min_ping_interval;
+  Precision precision = Precision::kFp32;
   std::string isa_max;  // a name of engine/ops/runtime.h, or "auto"
   LogFormat log_format = LogFormat::kText;
   std::string termination_log;  // "" = none

@@ -10,12 +10,14 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <memory>
 #include <sstream>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -103,6 +105,7 @@ TEST(CommandTest, HelpNamesEveryFlagAndExitCode) {
                            "--max_connection_inflight",
                            "--max_connection_age",
                            "--max_inflight_bytes",
+                           "--precision",
                            "--isa_max",
                            "--log_format",
                            "--termination_log",
@@ -147,6 +150,40 @@ TEST(CommandTest, EveryFaultOfTheFlagsIsToldAtOnce) {
       EXPECT_THAT(text, HasSubstr(fault));
     }
   }
+}
+
+// What the process says when it gives up.
+std::vector<std::string> ErrorsOf(Process& process) {
+  std::vector<std::string> errors;
+  for (const absl::string_view line : absl::StrSplit(process.output(), '\n')) {
+    if (line.find(" ERROR ") != absl::string_view::npos) errors.emplace_back(line);
+  }
+  return errors;
+}
+
+TEST(CommandTest, APrecisionThatTheCpuDoesNotRunIsAFaultOfTheFlags) {
+  for (const auto& [precision, isa, least] :
+       {std::tuple{"bf16", "avx512_vnni", "avx512_bf16"}, {"bf16", "avx2", "avx512_bf16"},
+        {"int8", "avx512", "avx512_vnni"}, {"int8", "avx2", "avx512_vnni"}}) {
+    Process process(ENCODERD_BINARY,
+                    {"--model_dir=" + kBert, absl::StrCat("--precision=", precision),
+                     absl::StrCat("--isa_max=", isa)});
+    EXPECT_EQ(process.Wait(), 64);
+    EXPECT_THAT(ErrorsOf(process),
+                ::testing::ElementsAre(AllOf(
+                    HasSubstr(absl::StrCat("--precision: ", precision, ": this CPU, or the cap")),
+                    HasSubstr(absl::StrCat("expected at least ", least)))));
+  }
+}
+
+// Less than the kernels are made for is told before anything is loaded or listened on.
+TEST(CommandTest, ACpuBelowTheLeastInstructionSetIsToldInOneLine) {
+  ASSERT_EQ(setenv("ONEDNN_MAX_CPU_ISA", "SSE41", /*overwrite=*/1), 0);
+  Process process(ENCODERD_BINARY, {"--model_dir=/no/such/folder"});
+  unsetenv("ONEDNN_MAX_CPU_ISA");
+  EXPECT_EQ(process.Wait(), 64);
+  EXPECT_THAT(ErrorsOf(process), ::testing::ElementsAre(HasSubstr("expected at least avx2")));
+  EXPECT_THAT(process.output(), Not(HasSubstr("Listening.")));
 }
 
 TEST(CommandTest, APortThatIsTakenHasItsOwnExitCode) {
@@ -206,11 +243,7 @@ TEST_P(BrokenModelTest, IsNeverReadyAndToldInOneLine) {
     ASSERT_NE(encoderd.Health(), HealthCheckResponse::SERVING);
   }
   EXPECT_EQ(encoderd.process().Wait(), 65);
-  std::vector<std::string> errors;
-  for (const absl::string_view line : absl::StrSplit(encoderd.process().output(), '\n')) {
-    if (line.find(" ERROR ") != absl::string_view::npos) errors.emplace_back(line);
-  }
-  EXPECT_THAT(errors, ::testing::ElementsAre(HasSubstr(GetParam().text)));
+  EXPECT_THAT(ErrorsOf(encoderd.process()), ::testing::ElementsAre(HasSubstr(GetParam().text)));
   EXPECT_THAT(encoderd.process().output(), Not(HasSubstr("Serving.")));
 }
 

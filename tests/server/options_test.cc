@@ -44,7 +44,7 @@ TEST_F(OptionsTest, HasTheDocumentedDefaults) {
             "max_inflight_bytes=1073741824 default_deadline=30s max_queue_requests=1024 "
             "max_queue_tokens=131072 "
             "max_queue_time=5s predict_deadlines=true workers=0 max_batch_tokens=0 "
-            "max_batch_wait=0 isa_max=auto "
+            "max_batch_wait=0 precision=fp32 isa_max=auto "
             "drain_delay=0 drain_timeout=20s log_format=text termination_log=\"\"");
 }
 
@@ -73,6 +73,7 @@ TEST_F(OptionsTest, TakesEveryFlagIntoItsOwnMember) {
                                 "--workers=12",
                                 "--max_batch_tokens=13",
                                 "--max_batch_wait=1ms",
+                                "--precision=int8",
                                 "--isa_max=avx2",
                                 "--drain_delay=14s",
                                 "--drain_timeout=15s",
@@ -88,13 +89,13 @@ TEST_F(OptionsTest, TakesEveryFlagIntoItsOwnMember) {
             "max_request_sequences=5 max_request_tokens=6 max_response_bytes=7000 "
             "max_inflight_bytes=134224728 default_deadline=8s max_queue_requests=9 "
             "max_queue_tokens=10 max_queue_time=11s predict_deadlines=false "
-            "workers=12 max_batch_tokens=13 max_batch_wait=1ms isa_max=avx2 drain_delay=14s "
-            "drain_timeout=15s log_format=json termination_log=/t");
+            "workers=12 max_batch_tokens=13 max_batch_wait=1ms precision=int8 isa_max=avx2 "
+            "drain_delay=14s drain_timeout=15s log_format=json termination_log=/t");
 }
 
 TEST_F(OptionsTest, ReportsAllFaultsAtOnce) {
   Read({"--listen=here", "--metrics_listen=:1", "--workers=-1", "--max_queue_time=inf",
-        "--log_format=xml", "--isa_max=sse9", "--wrokers=2", "--drain_timeout=5"});
+        "--log_format=xml", "--isa_max=sse9", "--precision=fp16", "--wrokers=2", "--drain_timeout=5"});
   EXPECT_THAT(
       faults_,
       ElementsAre(
@@ -106,6 +107,7 @@ TEST_F(OptionsTest, ReportsAllFaultsAtOnce) {
           "--model_dir: expected the folder of a model, got none",
           "--isa_max: expected auto, avx2, avx512, avx512_vnni, avx512_bf16, avx512_fp16 or amx, "
           "got sse9",
+          "--precision: expected fp32, bf16 or int8, got fp16",
           "--log_format: expected text or json, got xml",
           "--max_queue_time: expected 1ms to 1h, got inf",
           "--workers: expected 0 to 1024, got -1"));
