@@ -3,7 +3,6 @@
 #include <chrono>
 
 #include "absl/log/check.h"
-#include "absl/strings/str_format.h"
 #include "encoderd/v1/encoder.grpc.pb.h"
 
 namespace encoderd::load {
@@ -66,10 +65,6 @@ std::vector<absl::Duration> LoneCalls(const BenchServer& server, int64_t tokens,
     if (i >= 0) times.push_back(absl::FromChrono(end - start));
   }
   return times;
-}
-
-std::string Detail(double numerator, double denominator, const std::string& unit) {
-  return absl::StrFormat("%.4g / %.4g %s", numerator, denominator, unit);
 }
 
 }  // namespace encoderd::load

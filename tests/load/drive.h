@@ -7,9 +7,11 @@
 #include "deploy/client/load/load.h"
 #include "tests/load/bench_server.h"
 #include "tests/load/in_process.h"
-#include "tests/load/row.h"
+#include "tests/report/measurement.h"
 
 namespace encoderd::load {
+
+using report::Detail;
 
 // Calls in flight that saturate a server of few workers, with batches to choose from.
 inline constexpr int64_t kSaturating = 32;
@@ -29,8 +31,5 @@ client::LoadResult Saturate(const BenchServer& server, const std::string& length
 
 // Durations of `count` calls for pooled vectors of one sequence, one after the other.
 std::vector<absl::Duration> LoneCalls(const BenchServer& server, int64_t tokens, int count);
-
-// "12.3 / 45.6 unit".
-std::string Detail(double numerator, double denominator, const std::string& unit);
 
 }  // namespace encoderd::load

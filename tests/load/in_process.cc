@@ -101,11 +101,6 @@ std::vector<int32_t> Ids(int64_t tokens) {
 
 int Cpus() { return ReadCpuQuota().Cpus(); }
 
-double Median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
-}
-
 double MedianSeconds(const std::vector<absl::Duration>& durations) {
   std::vector<double> seconds;
   for (const absl::Duration duration : durations) {

@@ -10,8 +10,11 @@
 #include "absl/time/time.h"
 #include "engine/engine.h"
 #include "tests/load/bench_server.h"
+#include "tests/report/measurement.h"
 
 namespace encoderd::load {
+
+using report::Median;
 
 enum class Output { kPooled, kLastHiddenState };
 
@@ -42,7 +45,6 @@ inline constexpr int kWarmUpCalls = 2;
 // CPUs that a server started beside us would use.
 int Cpus();
 
-double Median(std::vector<double> values);
 double MedianSeconds(const std::vector<absl::Duration>& durations);
 
 }  // namespace encoderd::load

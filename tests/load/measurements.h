@@ -3,9 +3,14 @@
 
 #include <vector>
 
-#include "tests/load/row.h"
+#include "tests/report/measurement.h"
 
 namespace encoderd::load {
+
+using report::Better;
+using report::Found;
+using report::Measurement;
+using report::Settings;
 
 std::vector<Measurement> ScheduleMeasurements();   // rates, overload and queueing under open load
 std::vector<Measurement> MachineMeasurements();    // idle cores, crowded cores, quotas, memory
