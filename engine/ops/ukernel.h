@@ -1,12 +1,14 @@
 // ukernel.h — one small matrix product of oneDNN's brgemm micro-kernels, called directly.
 //
 // Role:  private to engine/ops: all products are made of these.
-// Tiles: where the CPU has matrix tiles (AMX), bf16 and int8 kernels want them configured for their
-//        shape. Run sees to that, and costs least when kernels of one shape follow each other;
-//        whoever runs such kernels holds a TileUse meanwhile, so that no thread keeps tiles, which
-//        make its context switches slow, longer than it needs them.
+// Tiles: where the CPU has matrix tiles (AMX), bf16 and int8 kernels want them configured. Run sees
+//        to that, and costs least when kernels that want the same tiles follow each other: that is
+//        so for all kernels with m a multiple of 16 and n of 32. Whoever runs such kernels holds a
+//        TileUse meanwhile, so that no thread keeps tiles, which make its context switches slow,
+//        longer than it needs them.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <utility>
@@ -18,6 +20,9 @@
 #include "oneapi/dnnl/dnnl_ukernel.hpp"
 
 namespace encoderd::ops {
+
+// Rows and bytes of each tile, as the CPU loads them.
+using TileShapes = std::array<std::byte, 64>;
 
 // C [m, n] = A [m, k] · B [k, n], or C += A · B.
 //
@@ -39,7 +44,7 @@ class Ukernel {
 
   void Run(const void* a, const void* b, void* c) const {
     static const std::vector<std::pair<dnnl::memory::dim, dnnl::memory::dim>> kOffsets = {{0, 0}};
-    if (wants_context_ && configured_ != this) Configure();
+    if (tiles_ != nullptr && configured_ != tiles_) Configure();
     kernel_.execute(a, b, kOffsets, c, scratch_);
     ++ThreadOpCounts().ukernels;
   }
@@ -51,11 +56,11 @@ class Ukernel {
 
   static constexpr size_t kMaxScratchBytes = 8192;  // twice what any tile kernel is known to want
 
-  static thread_local const Ukernel* configured_;  // the kernel that the tiles are configured for
+  static thread_local const TileShapes* configured_;  // what the tiles are configured for
   alignas(64) static thread_local std::byte scratch_[kMaxScratchBytes];
 
   dnnl::ukernel::brgemm kernel_;
-  bool wants_context_ = false;
+  const TileShapes* tiles_ = nullptr;  // one object for all kernels that want the same; null: none
 };
 
 // While one lives, its thread may run kernels that use tiles.
