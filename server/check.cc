@@ -42,6 +42,22 @@ std::string SelfCheck(const std::optional<SelfCheckResult>& check) {
                       " (", check->where, "), tolerance ", check->tolerance);
 }
 
+// A table of what was measured to choose the precision.
+std::string Trials(const std::optional<PrecisionChoice>& choice) {
+  if (!choice.has_value()) return "";
+  std::string table = absl::StrFormat("  chosen by --precision=auto for an error of at most %g\n",
+                                      choice->error_max);
+  for (const PrecisionTrial& trial : choice->trials) {
+    const std::string name(PrecisionName(trial.precision));
+    absl::StrAppend(&table,
+                    trial.refused.empty()
+                        ? absl::StrFormat("  %s  error %-10.3g %6.0f tokens/s of one worker\n", name,
+                                          trial.error, trial.tokens_per_second)
+                        : absl::StrFormat("  %s  refused: %s\n", name, trial.refused));
+  }
+  return table;
+}
+
 }  // namespace
 
 MemoryNeed MemoryNeedOf(const EngineInfo& info, const Options& options) {
@@ -52,9 +68,9 @@ MemoryNeed MemoryNeedOf(const EngineInfo& info, const Options& options) {
           .calls = options.max_inflight_bytes};
 }
 
-std::string CheckReport(const Engine& engine, const Options& options) {
-  const EncoderSpec& spec = engine.spec();
-  const EngineInfo& info = engine.info();
+std::string CheckReport(const ServedModel& model, const Options& options) {
+  const EncoderSpec& spec = model.engine->spec();
+  const EngineInfo& info = model.engine->info();
   const MemoryNeed need = MemoryNeedOf(info, options);
   return absl::StrCat(
       Line("model", ModelName(options.model_dir)), Line("family", spec.family),
@@ -63,7 +79,7 @@ std::string CheckReport(const Engine& engine, const Options& options) {
                                   spec.num_heads, " heads, FFN ", spec.ffn_size)),
       Line("outputs", absl::StrJoin(AvailableOutputs(spec), ", ")),
       Line("longest sequence", absl::StrCat(info.max_sequence_tokens, " tokens")),
-      Line("precision", info.precision), Line("instruction set", info.isa),
+      Line("precision", info.precision), Trials(model.choice), Line("instruction set", info.isa),
       Line("rows", info.fixed_row_blocks ? "in blocks of fixed size" : "in batches of any size"),
       Line("numerics id", info.numerics_id), Line("weights sha256", info.weights_sha256),
       Line("tokenizer sha256", info.tokenizer_sha256.empty() ? "none" : info.tokenizer_sha256),

@@ -6,6 +6,7 @@
 
 #include "engine/engine.h"
 #include "server/options.h"
+#include "server/served_model.h"
 
 namespace encoderd {
 
@@ -23,6 +24,6 @@ struct MemoryNeed {
 MemoryNeed MemoryNeedOf(const EngineInfo& info, const Options& options);
 
 // The report, lines of "what: value" and the spec as JSON.
-std::string CheckReport(const Engine& engine, const Options& options);
+std::string CheckReport(const ServedModel& model, const Options& options);
 
 }  // namespace encoderd

@@ -45,6 +45,14 @@ v1::GetModelResponse Describe(const EncodeContext& context) {
   model.set_default_normalize(spec.default_normalize);
   for (std::string& output : AvailableOutputs(spec)) model.add_outputs(std::move(output));
   for (const std::string& label : spec.labels) model.add_labels(label);
+  if (context.served.choice == nullptr) return model;
+  for (const PrecisionTrial& trial : context.served.choice->trials) {
+    if (!trial.refused.empty()) continue;
+    v1::PrecisionTrial& measured = *model.add_precision_trials();
+    measured.set_precision(std::string(PrecisionName(trial.precision)));
+    measured.set_error(trial.error);
+    measured.set_tokens_per_second(trial.tokens_per_second);
+  }
   return model;
 }
 

@@ -20,6 +20,7 @@
 #include "server/connection_slots.h"
 #include "server/memory_budget.h"
 #include "server/metrics.h"
+#include "server/precision_trial.h"
 #include "server/status.h"
 
 namespace encoderd {
@@ -37,6 +38,7 @@ struct EncodeOptions {
 struct Served {
   std::string model_name;
   const Engine* engine = nullptr;
+  const PrecisionChoice* choice = nullptr;  // null: nobody had to choose
   Batcher* batcher = nullptr;
   int64_t max_sequence_tokens = 0;
 };

@@ -14,7 +14,6 @@
 #include "absl/log/log.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "engine/engine.h"
 #include "engine/ops/runtime.h"
 #include "engine/status_macros.h"
 #include "server/check.h"
@@ -25,6 +24,7 @@
 #include "server/log.h"
 #include "server/metrics.h"
 #include "server/options.h"
+#include "server/served_model.h"
 #include "server/server.h"
 #include "server/signals.h"
 
@@ -64,25 +64,16 @@ int WorkersOf(const Options& options) {
 absl::Status CheckCpu(const Options& options) {
   RETURN_IF_ERROR(ops::SetMaxIsa(options.isa_max));
   RETURN_IF_ERROR(ops::RequireSupportedIsa());
-  const absl::Status precision = ops::RequirePrecision(options.precision);
+  if (!options.precision.has_value()) return absl::OkStatus();
+  const absl::Status precision = ops::RequirePrecision(*options.precision);
   if (precision.ok()) return precision;
   return absl::Status(precision.code(), absl::StrCat("--precision: ", precision.message()));
 }
 
-absl::StatusOr<std::unique_ptr<Engine>> LoadEngine(const Options& options) {
-  EngineOptions engine = {.model_dir = options.model_dir,
-                          .max_sequence_tokens = options.max_sequence_tokens,
-                          .workers = options.workers,
-                          .precision = options.precision,
-                          .strict = options.strict};
-  if (options.max_batch_tokens > 0) engine.max_batch_tokens = options.max_batch_tokens;
-  return Engine::Load(engine);
-}
-
 ExitCode Check(const Options& options) {
-  const auto engine = LoadEngine(options);
-  if (!engine.ok()) return LoadFailed(engine.status());
-  std::cout << CheckReport(**engine, options);
+  const auto model = LoadModel(options);
+  if (!model.ok()) return LoadFailed(model.status());
+  std::cout << CheckReport(*model, options);
   return kOk;
 }
 
@@ -107,7 +98,7 @@ ExitCode Serve(const Options& options, const Signals& signals) {
             << Describe(options);
 
   std::future<absl::Status> loading = std::async(std::launch::async, [&] {
-    absl::Status status = (*server)->Load([&] { return LoadEngine(options); });
+    absl::Status status = (*server)->Load([&] { return LoadModel(options); });
     signals.Wake();
     return status;
   });

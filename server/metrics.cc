@@ -355,6 +355,24 @@ void Metrics::SetModel(const ModelLabels& model) {
            {"numerics_id", model.numerics_id}});
 }
 
+void Metrics::SetPrecisionTrials(std::span<const PrecisionTrial> trials) {
+  auto& errors = prometheus::BuildGauge()
+                     .Name("encoderd_precision_error")
+                     .Help("Largest 1 - cosine of a token to fp32 on fixed sequences, measured to "
+                           "choose the precision.")
+                     .Register(*state_->registry);
+  auto& rates = prometheus::BuildGauge()
+                    .Name("encoderd_precision_tokens_per_second")
+                    .Help("Tokens per second of one worker, measured to choose the precision.")
+                    .Register(*state_->registry);
+  for (const PrecisionTrial& trial : trials) {
+    if (!trial.refused.empty()) continue;
+    const Labels labels = {{"precision", std::string(PrecisionName(trial.precision))}};
+    errors.Add(labels).Set(trial.error);
+    rates.Add(labels).Set(trial.tokens_per_second);
+  }
+}
+
 void Metrics::SetBatcher(const Batcher* batcher) { state_->scraped->SetBatcher(batcher); }
 
 void Metrics::SetConnections(std::function<ConnectionCounts()> source) {

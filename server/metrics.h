@@ -14,6 +14,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -21,6 +22,7 @@
 #include "absl/time/time.h"
 #include "server/batching/batcher.h"
 #include "server/listener.h"
+#include "server/precision_trial.h"
 
 namespace encoderd {
 
@@ -113,6 +115,9 @@ class Metrics : public BatchObserver {
 
   void SetReady(bool ready);
   void SetModel(const ModelLabels& model);
+
+  // What was measured to choose the precision.
+  void SetPrecisionTrials(std::span<const PrecisionTrial> trials);
 
   // Where queue and workers are read from at each scrape; null once the batcher goes. Must not call
   // back into Metrics.

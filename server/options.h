@@ -11,6 +11,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -60,7 +61,9 @@ struct Options {
   absl::Duration max_connection_age;
   absl::Duration max_connection_age_grace;
   absl::Duration min_ping_interval;
-  Precision precision = Precision::kFp32;
+  std::optional<Precision> precision = Precision::kFp32;  // none: auto
+  double precision_error_max = 0;
+  std::string precision_file;  // "" = none
   std::string isa_max;  // a name of engine/ops/runtime.h, or "auto"
   LogFormat log_format = LogFormat::kText;
   std::string termination_log;  // "" = none

@@ -154,11 +154,12 @@ class GrpcServer final : public Server {
     return absl::OkStatus();
   }
 
-  absl::Status Load(const EngineLoader& load_engine) override {
-    ASSIGN_OR_RETURN(engine_, load_engine());
-    const EngineInfo& info = engine_->info();
+  absl::Status Load(const ModelLoader& load_model) override {
+    ASSIGN_OR_RETURN(model_, load_model());
+    const Engine& engine = *model_.engine;
+    const EngineInfo& info = engine.info();
     ASSIGN_OR_RETURN(const Calibration calibration,
-                     Calibrate(*engine_, options_.workers, SteadyClock()));
+                     Calibrate(engine, options_.workers, SteadyClock()));
     const CostCoefficients& cost = calibration.cost;
     const int64_t batch_tokens = options_.max_batch_tokens > 0
                                      ? info.max_batch_tokens
@@ -172,11 +173,11 @@ class GrpcServer final : public Server {
                                                .max_queue_tokens = options_.max_queue_tokens,
                                                .max_queue_time = options_.max_queue_time},
                                               clock_, metrics_, [this] {
-                                                return MakeWarmRunner(*engine_, options_.model_dir);
+                                                return MakeWarmRunner(*model_.engine, options_.model_dir);
                                               }));
     const std::string name = ModelName(options_.model_dir);
     LOG(INFO) << "Loaded the model. name=" << LogValue(name)
-              << " family=" << LogValue(engine_->spec().family) << " parameters=" << info.parameters
+              << " family=" << LogValue(engine.spec().family) << " parameters=" << info.parameters
               << " weights_bytes=" << info.weights_bytes << " isa=" << info.isa
               << " precision=" << info.precision << " numerics_id=" << info.numerics_id
               << " max_sequence_tokens=" << info.max_sequence_tokens
@@ -204,14 +205,16 @@ class GrpcServer final : public Server {
                    << LogValue(absl::StrJoin(info.stray_files, ","));
     }
     metrics_.SetModel({.name = name,
-                       .family = engine_->spec().family,
+                       .family = engine.spec().family,
                        .precision = info.precision,
                        .isa = info.isa,
                        .numerics_id = info.numerics_id});
+    if (model_.choice.has_value()) metrics_.SetPrecisionTrials(model_.choice->trials);
     metrics_.SetBatcher(batcher_.get());
     watchdog_ = std::make_unique<Watchdog>(*batcher_, clock_, health_);
     encode_.Serve({.model_name = name,
-                   .engine = engine_.get(),
+                   .engine = &engine,
+                   .choice = model_.choice.has_value() ? &*model_.choice : nullptr,
                    .batcher = batcher_.get(),
                    .max_sequence_tokens = info.max_sequence_tokens});
     SetReady(true);
@@ -264,7 +267,7 @@ class GrpcServer final : public Server {
   std::unique_ptr<Listener> listener_;
   // What gives gRPC the sockets that the listener has accepted.
   std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> connections_;
-  std::unique_ptr<Engine> engine_;
+  ServedModel model_;
   std::unique_ptr<Batcher> batcher_;
   std::unique_ptr<Watchdog> watchdog_;
   std::optional<HeapTrimmer> trimmer_;

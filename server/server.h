@@ -4,7 +4,7 @@
 //          it options and signals.
 //
 //   ASSIGN_OR_RETURN(auto server, Server::Listen(options, *metrics));   // health: NOT_SERVING
-//   RETURN_IF_ERROR(server->Load(load_engine));                         // health: SERVING
+//   RETURN_IF_ERROR(server->Load(load_model));                          // health: SERVING
 //   … until a signal comes …
 //   server->Drain();                                                    // health: NOT_SERVING
 #pragma once
@@ -19,11 +19,12 @@
 #include "server/batching/clock.h"
 #include "server/metrics.h"
 #include "server/options.h"
+#include "server/served_model.h"
 
 namespace encoderd {
 
 // Reads the model that the options name. Called once, on the thread that calls Server::Load.
-using EngineLoader = std::function<absl::StatusOr<std::unique_ptr<Engine>>()>;
+using ModelLoader = std::function<absl::StatusOr<ServedModel>()>;
 
 // Threads: one method at a time, from any thread.
 class Server {
@@ -39,7 +40,7 @@ class Server {
 
   // Loads the model, warms the workers up and takes calls. Errors: the loader's, a worker's.
   // REQUIRES: called at most once.
-  virtual absl::Status Load(const EngineLoader& load_engine) = 0;
+  virtual absl::Status Load(const ModelLoader& load_model) = 0;
 
   // Says NOT_SERVING, serves on for drain_delay, then refuses new calls, lets the accepted ones
   // finish and closes every connection. What is left after drain_timeout ends with UNAVAILABLE.

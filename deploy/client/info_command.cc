@@ -38,6 +38,16 @@ std::string PoolingName(v1::Pooling pooling) {
 
 using Json = nlohmann::ordered_json;
 
+Json TrialsJson(const v1::GetModelResponse& model) {
+  Json trials = Json::array();
+  for (const v1::PrecisionTrial& trial : model.precision_trials()) {
+    trials.push_back({{"precision", trial.precision()},
+                      {"error", trial.error()},
+                      {"tokens_per_second", trial.tokens_per_second()}});
+  }
+  return trials;
+}
+
 // Every field by its name in encoder.proto.
 Json ModelJson(const v1::GetModelResponse& model) {
   return {{"name", model.name()},
@@ -63,11 +73,17 @@ Json ModelJson(const v1::GetModelResponse& model) {
           {"default_pooling", PoolingName(model.default_pooling())},
           {"default_normalize", model.default_normalize()},
           {"outputs", std::vector<std::string>(model.outputs().begin(), model.outputs().end())},
-          {"labels", std::vector<std::string>(model.labels().begin(), model.labels().end())}};
+          {"labels", std::vector<std::string>(model.labels().begin(), model.labels().end())},
+          {"precision_trials", TrialsJson(model)}};
 }
 
 std::string Text(const Json& value) {
   if (value.is_string()) return absl::Utf8SafeCEscape(value.get<std::string>());
+  if (value.is_object()) {
+    return absl::StrJoin(value.items(), " ", [](std::string* out, const auto& member) {
+      absl::StrAppend(out, member.key(), "=", Text(member.value()));
+    });
+  }
   if (!value.is_array()) return value.dump();
   return absl::StrJoin(
       value, ", ", [](std::string* out, const Json& item) { absl::StrAppend(out, Text(item)); });

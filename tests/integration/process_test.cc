@@ -51,6 +51,14 @@ class TemporaryFolder {
   fs::path path_;
 };
 
+void Replace(const fs::path& file, const std::string& from, const std::string& to) {
+  std::stringstream text;
+  text << std::ifstream(file).rdbuf();
+  std::string changed = text.str();
+  changed.replace(changed.find(from), from.size(), to);
+  std::ofstream(file) << changed;
+}
+
 v1::EncodeRequest PooledRequest(const std::vector<int32_t>& ids) {
   v1::EncodeRequest request;
   request.add_sequences()->mutable_input_ids()->Assign(ids.begin(), ids.end());
@@ -106,6 +114,8 @@ TEST(CommandTest, HelpNamesEveryFlagAndExitCode) {
                            "--max_connection_age",
                            "--max_inflight_bytes",
                            "--precision",
+                           "--precision_error_max",
+                           "--precision_file",
                            "--isa_max",
                            "--log_format",
                            "--termination_log",
@@ -176,6 +186,27 @@ TEST(CommandTest, APrecisionThatTheCpuDoesNotRunIsAFaultOfTheFlags) {
   }
 }
 
+TEST(CommandTest, AChosenPrecisionIsPinnedByItsFileForItsWeightsAlone) {
+  const TemporaryFolder folder;
+  const std::string pin = (folder / "precision.json").string();
+  const std::vector<std::string> check = {"--check", "--model_dir=" + kBert, "--precision=auto",
+                                          "--precision_file=" + pin};
+  Process chooses(ENCODERD_BINARY, check);
+  EXPECT_EQ(chooses.Wait(), 0);
+  EXPECT_THAT(chooses.output(), AllOf(HasSubstr("Measured a precision. precision=fp32 error=0 "),
+                                      HasSubstr("chosen by --precision=auto"),
+                                      HasSubstr("Wrote the chosen precision.")));
+  Process follows(ENCODERD_BINARY, check);
+  EXPECT_EQ(follows.Wait(), 0);
+  EXPECT_THAT(follows.output(), AllOf(HasSubstr("The precision is pinned by a file."),
+                                      Not(HasSubstr("Measured a precision."))));
+  Replace(pin, "\"weights_sha256\": \"", "\"weights_sha256\": \"0");
+  Process refuses(ENCODERD_BINARY, check);
+  EXPECT_EQ(refuses.Wait(), 65);
+  EXPECT_THAT(ErrorsOf(refuses), ::testing::ElementsAre(AllOf(
+                                     HasSubstr(pin), HasSubstr("the file is of another model"))));
+}
+
 // Less than the kernels are made for is told before anything is loaded or listened on.
 TEST(CommandTest, ACpuBelowTheLeastInstructionSetIsToldInOneLine) {
   ASSERT_EQ(setenv("ONEDNN_MAX_CPU_ISA", "SSE41", /*overwrite=*/1), 0);
@@ -212,14 +243,6 @@ struct BrokenModel {
 void PrintTo(const BrokenModel& model, std::ostream* out) { *out << model.name; }
 
 class BrokenModelTest : public ::testing::TestWithParam<BrokenModel> {};
-
-void Replace(const fs::path& file, const std::string& from, const std::string& to) {
-  std::stringstream text;
-  text << std::ifstream(file).rdbuf();
-  std::string changed = text.str();
-  changed.replace(changed.find(from), from.size(), to);
-  std::ofstream(file) << changed;
-}
 
 // Expects zeros behind token 0.
 void WriteSelfCheck(const fs::path& folder) {
@@ -358,6 +381,18 @@ TEST(ServingTest, ARealModelGivesTheSameBitsAloneAndBesideOthers) {
   EXPECT_EQ(beside.pooled(0).data().substr(0, alone.pooled(0).data().size()),
             alone.pooled(0).data());
   EXPECT_EQ(beside.numerics_id(), alone.numerics_id());
+}
+
+TEST(ServingTest, WhatAPrecisionWasChosenByIsTold) {
+  Encoderd encoderd({"--model_dir=" + kBert, "--precision=auto"});
+  encoderd.AwaitServing();
+  grpc::ClientContext context;
+  v1::GetModelResponse model;
+  ASSERT_TRUE(encoderd.encoder().GetModel(&context, {}, &model).ok());
+  ASSERT_GE(model.precision_trials_size(), 1);
+  EXPECT_EQ(model.precision_trials(0).precision(), "fp32");
+  EXPECT_EQ(model.precision_trials(0).error(), 0);
+  EXPECT_GT(model.precision_trials(0).tokens_per_second(), 0);
 }
 
 // Nobody calls, so nothing polls and nothing spins: workers, gRPC, watchdog and metrics sleep.

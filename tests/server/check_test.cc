@@ -5,6 +5,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <memory>
+
 #include "tests/server/fake_engine.h"
 
 namespace encoderd {
@@ -21,11 +23,24 @@ TEST(MemoryNeedTest, CountsEveryWorkerEveryHelperAndAllThatCallsMayHold) {
 }
 
 TEST(CheckReportTest, ListsUnusedTensors) {
-  const FakeEngine engine;
   const std::string report = CheckReport(
-      engine, {.model_dir = "/models/fake", .workers = 2, .max_response_bytes = 1 << 20});
+      ServedModel(std::make_unique<FakeEngine>()),
+      {.model_dir = "/models/fake", .workers = 2, .max_response_bytes = 1 << 20});
   EXPECT_THAT(report, ::testing::HasSubstr("tensors not used:          1\n  spare.weight\n"));
   EXPECT_THAT(report, ::testing::HasSubstr("model:                     fake\n"));
+}
+
+TEST(CheckReportTest, ShowsWhatThePrecisionWasChosenBy) {
+  ServedModel model(std::make_unique<FakeEngine>());
+  model.choice = {.error_max = 0.01,
+                  .trials = {{.tokens_per_second = 7000},
+                             {.precision = Precision::kBf16, .error = 0.02, .tokens_per_second = 9},
+                             {.precision = Precision::kInt8, .refused = "no such instructions"}}};
+  EXPECT_THAT(CheckReport(model, {.model_dir = "/models/fake", .workers = 2}),
+              ::testing::HasSubstr("chosen by --precision=auto for an error of at most 0.01\n"
+                                   "  fp32  error 0            7000 tokens/s of one worker\n"
+                                   "  bf16  error 0.02            9 tokens/s of one worker\n"
+                                   "  int8  refused: no such instructions\n"));
 }
 
 }  // namespace

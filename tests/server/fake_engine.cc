@@ -1,5 +1,7 @@
 #include "tests/server/fake_engine.h"
 
+#include <time.h>
+
 #include <new>
 #include <utility>
 
@@ -48,7 +50,7 @@ void Fill(const AnswerTensor& tensor, DataType type, int64_t begin, int64_t end,
   }
 }
 
-void FillAnswer(const EncoderSpec& spec, const BatchItem& item) {
+void FillAnswer(const EncoderSpec& spec, const BatchItem& item, float error) {
   const Plan& plan = *item.plan;
   Answer& answer = *item.answer;
   const Sequence& sequence = item.request->sequences[item.sequence];
@@ -59,7 +61,8 @@ void FillAnswer(const EncoderSpec& spec, const BatchItem& item) {
     return sequence.input_ids.empty() ? 1 : sequence.input_ids[static_cast<size_t>(row)];
   };
   const auto state = [&](int64_t row, int64_t column) {
-    return FakeEngine::Value(id(row), row, column);
+    return FakeEngine::Value(id(row), row, column) +
+           (column % 2 == 1 ? error : 0);
   };
 
   if (plan.last_hidden_state) {
@@ -107,13 +110,14 @@ class FakeWorker : public Worker {
     for (const BatchItem& item : items) {
       if (FirstId(item) == FakeEngine::kFailsBatch) return absl::InternalError("a kernel failed");
     }
+    KeepBusy(items);
     for (BatchItem& item : items) {
       ++engine_.sequences_run_;
       CHECK(KeepHidden(item)) << "a part that does not start where the one before it ended";
       if (engine_.broken_ || FirstId(item) == FakeEngine::kNonFinite) {
         item.status = absl::InternalError("last_hidden_state has a NaN");
       } else {
-        FillAnswer(engine_.spec(), item);
+        FillAnswer(engine_.spec(), item, engine_.error_);
       }
     }
     return absl::OkStatus();
@@ -137,6 +141,22 @@ class FakeWorker : public Worker {
       tokens += item.request->sequences[item.sequence].tokens();
     }
     CHECK(items.size() == 1 || tokens <= engine_.info_.max_batch_tokens) << tokens;
+  }
+
+  void KeepBusy(std::span<const BatchItem> items) const {
+    absl::Duration busy;
+    for (const BatchItem& item : items) {
+      busy += engine_.work_ * item.request->sequences[item.sequence].tokens();
+    }
+    const absl::Duration end = ThreadTime() + busy;
+    while (ThreadTime() < end) {
+    }
+  }
+
+  static absl::Duration ThreadTime() {
+    timespec time;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+    return absl::DurationFromTimespec(time);
   }
 
   static int32_t FirstId(const BatchItem& item) {

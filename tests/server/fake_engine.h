@@ -11,6 +11,7 @@
 #include <span>
 #include <vector>
 
+#include "absl/time/time.h"
 #include "engine/engine.h"
 #include "server/mutex.h"
 
@@ -66,6 +67,11 @@ class FakeEngine : public Engine {
   // Every sequence's result is not finite from now on.
   void SetBroken() { broken_ = true; }
 
+  // What a run adds to each second number of a row, and for how long it keeps its core busy for each
+  // token.
+  void SetError(float error) { error_ = error; }
+  void SetWork(absl::Duration per_token) { work_ = per_token; }
+
   EncoderSpec& mutable_spec() { return spec_; }
   EngineInfo& mutable_info() { return info_; }
 
@@ -79,6 +85,8 @@ class FakeEngine : public Engine {
   mutable std::atomic<int64_t> sequences_run_ = 0;
   std::atomic<Memory> memory_ = Memory::kPlenty;
   std::atomic<bool> broken_ = false;
+  float error_ = 0;
+  absl::Duration work_;
 };
 
 }  // namespace encoderd

@@ -268,6 +268,17 @@ TEST_F(MetricsTest, ShowsReadinessModelAndCallsInFlight) {
   EXPECT_EQ(Read()["encoderd_calls_in_flight"], 1);
 }
 
+TEST_F(MetricsTest, ShowsWhatWasMeasuredOfEachPrecisionThatRuns) {
+  metrics_->SetPrecisionTrials(std::vector<PrecisionTrial>{
+      {.tokens_per_second = 7000},
+      {.precision = Precision::kBf16, .error = 0.25, .tokens_per_second = 9000},
+      {.precision = Precision::kInt8, .refused = "no such instructions"}});
+  EXPECT_EQ(Read()["encoderd_precision_error{precision=\"fp32\"}"], 0);
+  EXPECT_EQ(Read()["encoderd_precision_error{precision=\"bf16\"}"], 0.25);
+  EXPECT_EQ(Read()["encoderd_precision_tokens_per_second{precision=\"bf16\"}"], 9000);
+  EXPECT_THAT(metrics_->Text(), ::testing::Not(::testing::HasSubstr("int8")));
+}
+
 TEST_F(MetricsTest, ReadsTheProcess) {
   const Scrape scrape = Read();
   EXPECT_GT(scrape["process_resident_memory_bytes"], 1e6);

@@ -44,7 +44,8 @@ TEST_F(OptionsTest, HasTheDocumentedDefaults) {
             "max_inflight_bytes=1073741824 default_deadline=30s max_queue_requests=1024 "
             "max_queue_tokens=131072 "
             "max_queue_time=5s predict_deadlines=true workers=0 max_batch_tokens=0 "
-            "max_batch_wait=0 precision=fp32 isa_max=auto "
+            "max_batch_wait=0 isa_max=auto precision=fp32 "
+            "precision_error_max=0.01 precision_file=\"\" "
             "drain_delay=0 drain_timeout=20s log_format=text termination_log=\"\"");
 }
 
@@ -73,7 +74,9 @@ TEST_F(OptionsTest, TakesEveryFlagIntoItsOwnMember) {
                                 "--workers=12",
                                 "--max_batch_tokens=13",
                                 "--max_batch_wait=1ms",
-                                "--precision=int8",
+                                "--precision=auto",
+                                "--precision_error_max=0.125",
+                                "--precision_file=/p",
                                 "--isa_max=avx2",
                                 "--drain_delay=14s",
                                 "--drain_timeout=15s",
@@ -89,8 +92,8 @@ TEST_F(OptionsTest, TakesEveryFlagIntoItsOwnMember) {
             "max_request_sequences=5 max_request_tokens=6 max_response_bytes=7000 "
             "max_inflight_bytes=134224728 default_deadline=8s max_queue_requests=9 "
             "max_queue_tokens=10 max_queue_time=11s predict_deadlines=false "
-            "workers=12 max_batch_tokens=13 max_batch_wait=1ms precision=int8 isa_max=avx2 "
-            "drain_delay=14s drain_timeout=15s log_format=json termination_log=/t");
+            "workers=12 max_batch_tokens=13 max_batch_wait=1ms isa_max=avx2 "
+            "precision=auto precision_error_max=0.125 precision_file=/p drain_delay=14s drain_timeout=15s log_format=json termination_log=/t");
 }
 
 TEST_F(OptionsTest, ReportsAllFaultsAtOnce) {
@@ -107,7 +110,7 @@ TEST_F(OptionsTest, ReportsAllFaultsAtOnce) {
           "--model_dir: expected the folder of a model, got none",
           "--isa_max: expected auto, avx2, avx512, avx512_vnni, avx512_bf16, avx512_fp16 or amx, "
           "got sse9",
-          "--precision: expected fp32, bf16 or int8, got fp16",
+          "--precision: expected fp32, bf16, int8 or auto, got fp16",
           "--log_format: expected text or json, got xml",
           "--max_queue_time: expected 1ms to 1h, got inf",
           "--workers: expected 0 to 1024, got -1"));
@@ -119,8 +122,9 @@ TEST_F(OptionsTest, RefusesEveryNumberOutsideItsRange) {
         "--max_request_sequences=0", "--max_request_tokens=0", "--max_response_bytes=1023",
         "--max_inflight_bytes=1099511627777", "--default_deadline=0", "--max_queue_requests=0",
         "--max_queue_tokens=0", "--max_queue_time=0", "--workers=1025", "--max_batch_tokens=-1",
-        "--max_batch_wait=11s", "--drain_delay=-1s", "--drain_timeout=61m"});
-  EXPECT_EQ(faults_.size(), 19) << ::testing::PrintToString(faults_);
+        "--max_batch_wait=11s", "--drain_delay=-1s", "--drain_timeout=61m",
+        "--precision_error_max=nan"});
+  EXPECT_EQ(faults_.size(), 20) << ::testing::PrintToString(faults_);
   for (const std::string& fault : faults_) EXPECT_THAT(fault, HasSubstr(": expected "));
 }
 
@@ -138,6 +142,12 @@ TEST_F(OptionsTest, RefusesMemoryThatALegalCallDoesNotFitIn) {
                                    "128 MiB (134218752), got 134218751"));
   Read({"--model_dir=/m", "--max_inflight_bytes=134218752"});
   EXPECT_THAT(faults_, IsEmpty());
+}
+
+TEST_F(OptionsTest, RefusesAPinForAPrecisionThatIsNotLeftOpen) {
+  Read({"--model_dir=/m", "--precision=bf16", "--precision_file=/p"});
+  EXPECT_THAT(faults_,
+              ElementsAre("--precision_file: expected none without --precision=auto, got /p"));
 }
 
 TEST_F(OptionsTest, RefusesASequenceThatNoCallCanCarry) {

@@ -212,9 +212,14 @@ TEST_F(EncoderctlTest, ReportsEveryFaultOfACommandLine) {
 }
 
 TEST_F(EncoderctlTest, PrintsTheModel) {
+  v1::PrecisionTrial& trial = *encoder_.model.add_precision_trials();
+  trial.set_precision("bf16");
+  trial.set_error(0.25);
+  trial.set_tokens_per_second(9000.5);
   const Result text = Run({"info"});
   EXPECT_EQ(text.code, kExitOk) << text.err;
-  EXPECT_THAT(text.out, AllOf(HasSubstr("tiny"), HasSubstr("pooled, logits"), HasSubstr("512")));
+  EXPECT_THAT(text.out, AllOf(HasSubstr("tiny"), HasSubstr("pooled, logits"), HasSubstr("512"),
+                              HasSubstr("precision=bf16 error=0.25 tokens_per_second=9000.5\n")));
   const auto json = nlohmann::json::parse(Run({"info", "--json"}).out);
   EXPECT_EQ(json["name"], "tiny");
   EXPECT_EQ(json["outputs"], nlohmann::json({"pooled", "logits"}));

@@ -42,6 +42,7 @@ from encoderd_client.result import (
     EncodeResult,
     HealthStatus,
     ModelInfo,
+    PrecisionTrial,
     Timing,
     TokenRows,
 )
@@ -67,6 +68,7 @@ __all__ = [
     "Piece",
     "Pooling",
     "PoolingSpec",
+    "PrecisionTrial",
     "Priority",
     "ResourceExhausted",
     "Sequence",

@@ -90,6 +90,15 @@ class HealthStatus(enum.IntEnum):
 
 
 @dataclasses.dataclass(frozen=True)
+class PrecisionTrial:
+    """What the server has measured of a precision before it chose one."""
+
+    precision: str
+    error: float  # largest 1 - cosine of a token to fp32
+    tokens_per_second: float  # of one worker
+
+
+@dataclasses.dataclass(frozen=True)
 class ModelInfo:
     """What is served, and its limits."""
 
@@ -117,6 +126,7 @@ class ModelInfo:
     default_normalize: bool
     outputs: tuple[str, ...]
     labels: tuple[str, ...]
+    precision_trials: tuple[PrecisionTrial, ...]  # () where the server was told its precision
 
 
 def result_from_message(response: Any) -> EncodeResult:
@@ -164,7 +174,10 @@ def result_from_message(response: Any) -> EncodeResult:
 def model_from_message(response: Any) -> ModelInfo:
     fields = {field.name: getattr(response, field.name) for field in dataclasses.fields(ModelInfo)}
     fields.update(default_pooling=Pooling(response.default_pooling),
-                  outputs=tuple(response.outputs), labels=tuple(response.labels))
+                  outputs=tuple(response.outputs), labels=tuple(response.labels),
+                  precision_trials=tuple(
+                      PrecisionTrial(trial.precision, trial.error, trial.tokens_per_second)
+                      for trial in response.precision_trials))
     return ModelInfo(**fields)
 
 

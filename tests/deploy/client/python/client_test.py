@@ -444,12 +444,14 @@ class ModelAndHealthTest(ClientTestCase):
         self.assertEqual(set(ec.ModelInfo.__dataclass_fields__), set(names))
         self.server.get_model = lambda request, context: _messages.GetModelResponse(
             name="reverse", num_layers=2, default_pooling=ec.Pooling.CLS,
-            outputs=["logits"], labels=["a", "b"], max_response_bytes=1 << 40)
+            outputs=["logits"], labels=["a", "b"], max_response_bytes=1 << 40,
+            precision_trials=[dict(precision="bf16", error=0.25, tokens_per_second=9.5)])
         info = self.client.model()
         self.assertEqual((info.name, info.num_layers, info.max_response_bytes),
                          ("reverse", 2, 1 << 40))
         self.assertIs(info.default_pooling, ec.Pooling.CLS)
         self.assertEqual((info.outputs, info.labels), (("logits",), ("a", "b")))
+        self.assertEqual(info.precision_trials, (ec.PrecisionTrial("bf16", 0.25, 9.5),))
 
     def test_asks_for_the_health_of_a_service(self):
         self.server.check = lambda request, context: wrappers_pb2.Int32Value(

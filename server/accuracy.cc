@@ -1,0 +1,82 @@
+#include "server/accuracy.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+#include <variant>
+
+#include "engine/status_macros.h"
+#include "engine/validation.h"
+
+namespace encoderd {
+namespace {
+
+// From a lone token to more than one row block; the whole set takes about half a batch.
+constexpr int64_t kLengths[] = {1, 2, 7, 24, 64, 160};
+
+constexpr uint32_t kSeed = 20261130;
+
+double Error(std::span<const float> a, std::span<const float> b) {
+  double ab = 0, aa = 0, bb = 0;
+  for (size_t i = 0; i < a.size(); ++i) {
+    const double x = a[i], y = b[i];
+    ab += x * y;
+    aa += x * x;
+    bb += y * y;
+  }
+  if (aa == 0 || bb == 0) return aa == bb ? 0 : 1;
+  return std::clamp(1 - ab / std::sqrt(aa * bb), 0.0, 2.0);
+}
+
+}  // namespace
+
+double LargestError(std::span<const float> expected, std::span<const float> got, int64_t width) {
+  const auto columns = static_cast<size_t>(width);
+  double largest = 0;
+  for (size_t row = 0; row < expected.size(); row += columns) {
+    largest = std::max(largest, Error(expected.subspan(row, columns), got.subspan(row, columns)));
+  }
+  return largest;
+}
+
+absl::StatusOr<AnswerTensor> LastHiddenState(const Engine& engine, Worker& worker,
+                                             const Sequence& sequence,
+                                             absl::FunctionRef<bool()> abandoned) {
+  const Request request = {.sequences = {sequence}, .outputs = {.last_hidden_state = true}};
+  auto checked =
+      Validate(engine.spec(), {.max_sequence_tokens = engine.info().max_sequence_tokens}, request);
+  if (const auto* faults = std::get_if<Violations>(&checked)) {
+    return absl::InvalidArgumentError(faults->listed.front().description);
+  }
+  const Plan plan = std::get<Plan>(std::move(checked));
+  ASSIGN_OR_RETURN(Answer answer, engine.AllocateAnswer(plan));
+  std::vector<BatchItem> items = {
+      {.request = &request, .plan = &plan, .sequence = 0, .answer = &answer}};
+  RETURN_IF_ERROR(worker.Run(items, abandoned));
+  RETURN_IF_ERROR(items[0].status);
+  return std::move(answer.last_hidden_state);
+}
+
+FixedSequences::FixedSequences(const EncoderSpec& spec, int64_t max_tokens) {
+  std::mt19937 random(kSeed);
+  for (const int64_t tokens : kLengths) Add(spec, std::min(tokens, max_tokens), random);
+}
+
+void FixedSequences::Add(const EncoderSpec& spec, int64_t tokens, std::mt19937& random) {
+  Sequence& sequence = sequences_.emplace_back();
+  if (spec.input == InputKind::kTokenIds) {
+    auto& ids = ids_.emplace_back();
+    std::uniform_int_distribution<int32_t> any_id(0, static_cast<int32_t>(spec.vocab_size) - 1);
+    for (int64_t i = 0; i < tokens; ++i) ids.push_back(any_id(random));
+    sequence.input_ids = ids;
+    return;
+  }
+  auto& vectors = vectors_.emplace_back();
+  std::normal_distribution<float> normal;
+  for (int64_t i = 0; i < tokens * spec.input_dim; ++i) vectors.push_back(normal(random));
+  auto& shape = shapes_.emplace_back();
+  shape = {tokens, spec.input_dim};
+  sequence.inputs_embeds = InputTensor{.shape = shape, .data = std::as_bytes(std::span(vectors))};
+}
+
+}  // namespace encoderd

@@ -1,0 +1,49 @@
+// accuracy.h — how far what two engines make of the same sequence lies apart.
+//
+// Role:   under the choice of a precision (precision_choice.h). The measure is 1 − cosine of two
+//         rows of last_hidden_state: it does not depend on the scale of a model's numbers, and
+//         similarities of sentences, which are cosines themselves, move by as much.
+#pragma once
+
+#include <cstdint>
+#include <random>
+#include <span>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "engine/engine.h"
+
+namespace encoderd {
+
+// The largest 1 − cosine over the rows of two matrices [rows, width], 0 to 2; of rows one of which
+// is all zeros, 1. REQUIRES: both have the same number of finite elements, a multiple of width.
+double LargestError(std::span<const float> expected, std::span<const float> got, int64_t width);
+
+// last_hidden_state [S, hidden] of the sequence, run as a batch of its own. Errors: those of
+// Engine::AllocateAnswer and Worker::Run; kInternal when it is not finite; kInvalidArgument when
+// the engine does not take the sequence; kCancelled once `abandoned` has said so.
+absl::StatusOr<AnswerTensor> LastHiddenState(
+    const Engine& engine, Worker& worker, const Sequence& sequence,
+    absl::FunctionRef<bool()> abandoned = NeverAbandoned);
+
+// Made-up sequences of several lengths, the same in every process: of random ids of the whole
+// vocabulary, or of vectors of normal numbers.
+class FixedSequences {
+ public:
+  // No longer than `max_tokens`.
+  FixedSequences(const EncoderSpec& spec, int64_t max_tokens);
+  FixedSequences(const FixedSequences&) = delete;
+  FixedSequences& operator=(const FixedSequences&) = delete;
+
+  const std::vector<Sequence>& sequences() const { return sequences_; }
+
+ private:
+  void Add(const EncoderSpec& spec, int64_t tokens, std::mt19937& random);
+
+  std::vector<std::vector<int32_t>> ids_;
+  std::vector<std::vector<float>> vectors_;
+  std::vector<std::vector<int64_t>> shapes_;
+  std::vector<Sequence> sequences_;  // of these
+};
+
+}  // namespace encoderd
