@@ -150,17 +150,18 @@ absl::Status BlockRunner::RunRowWise(const BlockWeights& block, int64_t rows, co
       return block.attention_output.Run(context, rows, x, dst, scratchpad);
     }
     RETURN_IF_ERROR(block.attention_output.Run(context, rows, x, sum, scratchpad));
-    return block.norm1->Run(sum, rows, dst, scratchpad);
+    block.norm1->Run(sum, rows, dst);
+    return absl::OkStatus();
   }
   // What enters the FFN, and what is added to what leaves it.
   const float* in = sum;
   const float* residual = sum;
   RETURN_IF_ERROR(block.attention_output.Run(context, rows, x, sum, scratchpad));
   if (spec_.norm == NormPlacement::kPost) {
-    RETURN_IF_ERROR(block.norm1->Run(sum, rows, dst, scratchpad));
+    block.norm1->Run(sum, rows, dst);
     in = residual = dst;
   } else if (spec_.norm == NormPlacement::kPre) {
-    RETURN_IF_ERROR(block.norm2->Run(sum, rows, dst, scratchpad));
+    block.norm2->Run(sum, rows, dst);
     in = dst;
   }
   RETURN_IF_ERROR(RunFfnIn(block, rows, in, ffn, stop));
@@ -169,7 +170,8 @@ absl::Status BlockRunner::RunRowWise(const BlockWeights& block, int64_t rows, co
     return block.ffn_out->Run(ffn, rows, residual, dst, scratchpad);
   }
   RETURN_IF_ERROR(block.ffn_out->Run(ffn, rows, residual, sum, scratchpad));
-  return block.norm2->Run(sum, rows, dst, scratchpad);
+  block.norm2->Run(sum, rows, dst);
+  return absl::OkStatus();
 }
 
 absl::Status BlockRunner::RunFfnIn(const BlockWeights& block, int64_t rows, const float* x,
@@ -193,7 +195,7 @@ absl::Status BlockRunner::Project(const BlockPhase& phase, const Tile& tile, int
   RETURN_IF_ERROR(Unless(stop));
   if (spec_.norm == NormPlacement::kPre && block.norm1.has_value()) {
     float* const normed = scratch_.inner.floats().data();
-    RETURN_IF_ERROR(block.norm1->Run(x, rows, normed, scratchpad));
+    block.norm1->Run(x, rows, normed);
     x = normed;
   }
   float* const dst = tile.piece ? scratch_.qkv.floats().data() : qkv;

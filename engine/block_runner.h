@@ -33,11 +33,6 @@ class BlockRunner {
   absl::Status Run(const BlockPhase& phase, int tile, const TileRows& dst,
                    absl::FunctionRef<bool()> stop);
 
-  // Normalises rows in place.
-  absl::Status Normalize(const ops::LayerNorm& norm, float* rows, int64_t count) {
-    return norm.Run(rows, count, rows, scratch_.scratchpad.bytes());
-  }
-
  private:
   using Stop = absl::FunctionRef<bool()>;
 
@@ -49,7 +44,7 @@ class BlockRunner {
     Buffer ffn;         // [rows, ffn]
     Buffer gate;        // [rows, ffn], where there is one
     Buffer attention;   // of ops::Attention
-    Buffer scratchpad;  // of oneDNN
+    Buffer scratchpad;  // of products
   };
 
   BlockRunner(const EncoderSpec& spec, const EncoderWeights& weights)

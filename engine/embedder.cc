@@ -79,8 +79,8 @@ class PositionRows {
 
 }  // namespace
 
-int64_t Embedder::ScratchBytes(const EncoderSpec& spec, const EncoderWeights& weights) {
-  return static_cast<int64_t>(InputBytes(spec) + EmbeddedBytes(spec) + weights.scratchpad_bytes());
+int64_t Embedder::ScratchBytes(const EncoderSpec& spec) {
+  return static_cast<int64_t>(InputBytes(spec) + EmbeddedBytes(spec));
 }
 
 absl::StatusOr<Embedder> Embedder::Create(const EncoderSpec& spec, const EncoderWeights& weights) {
@@ -88,8 +88,6 @@ absl::StatusOr<Embedder> Embedder::Create(const EncoderSpec& spec, const Encoder
   ASSIGN_OR_RETURN(embedder.input_, Buffer::AllocateZeroed(InputBytes(spec), "input vectors"));
   ASSIGN_OR_RETURN(embedder.embedded_,
                    Buffer::AllocateZeroed(EmbeddedBytes(spec), "embedded rows"));
-  ASSIGN_OR_RETURN(embedder.scratchpad_,
-                   Buffer::Allocate(weights.scratchpad_bytes(), "scratchpad"));
   return embedder;
 }
 
@@ -114,8 +112,7 @@ absl::Status Embedder::Run(const BatchLayout& layout, const Tile& tile, StepRunn
     AddPositionsAndTypes(sequence_of(segment), segment, embedded + segment.row * width);
   }
   if (weights_->embedding_norm.has_value()) {
-    RETURN_IF_ERROR(
-        weights_->embedding_norm->Run(embedded, tile.rows, embedded, scratchpad_.bytes()));
+    weights_->embedding_norm->Run(embedded, tile.rows, embedded);
   }
   if (behind.empty()) return absl::OkStatus();
   return RunSteps(behind, embedded, width, tile.rows, steps, rows, spec_->embedding_size());

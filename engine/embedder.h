@@ -18,7 +18,7 @@ class Embedder {
  public:
   // The spec and the weights must outlive the embedder. Errors: kResourceExhausted.
   static absl::StatusOr<Embedder> Create(const EncoderSpec& spec, const EncoderWeights& weights);
-  static int64_t ScratchBytes(const EncoderSpec& spec, const EncoderWeights& weights);
+  static int64_t ScratchBytes(const EncoderSpec& spec);
 
   // Writes hidden state 0 of the tile's rows, [rows, embedding_size]. `steps` is scratch.
   absl::Status Run(const BatchLayout& layout, const Tile& tile, StepRunner& steps, float* rows);
@@ -34,7 +34,6 @@ class Embedder {
   const EncoderWeights* weights_;
   Buffer input_;     // [rows of a tile, input_size]: in front of input_steps
   Buffer embedded_;  // [rows of a tile, table_width]: in front of embedding_steps
-  Buffer scratchpad_;
 };
 
 }  // namespace encoderd

@@ -31,7 +31,7 @@ int64_t MaxTokens(const BatchLimits& limits) {
 int64_t Encoder::ScratchBytes(const EncoderSpec& spec, const EncoderWeights& weights,
                               const BatchLimits& limits) {
   return BlockRunner::ScratchBytes(spec, weights, limits.max_sequence_tokens) +
-         Embedder::ScratchBytes(spec, weights) + AnswerWriter::ScratchBytes(spec) +
+         Embedder::ScratchBytes(spec) + AnswerWriter::ScratchBytes(spec) +
          StepRunner::ScratchBytes(spec, weights) +
          (spec.has_contacts() ? Contacts::ScratchBytes(spec, MaxTokens(limits)) : 0);
 }
@@ -269,7 +269,7 @@ absl::Status Encoder::WriteFinal() {
   for (size_t i = 0; shared_.weights.final_norm.has_value() && i < results_.size(); ++i) {
     const int64_t rows = layout_->RowsBeyond(layout_->tiles()[i], behind_all);
     if (rows == 0) break;
-    RETURN_IF_ERROR(runner_->Normalize(*shared_.weights.final_norm, results_[i].hidden, rows));
+    shared_.weights.final_norm->Run(results_[i].hidden, rows, results_[i].hidden);
   }
   for (const PlacedSequence& sequence : layout_->sequences()) {
     if (sequence.half_blocks <= behind_all) continue;

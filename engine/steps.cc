@@ -37,9 +37,11 @@ absl::StatusOr<float*> StepRunner::Run(const std::vector<StepWeights>& steps, co
   float* dst = nullptr;
   for (size_t i = 0; i < steps.size(); ++i) {
     dst = rows_[i % 2].floats().data();
-    RETURN_IF_ERROR(steps[i].linear.has_value()
-                        ? steps[i].linear->Run(src, rows, nullptr, dst, scratchpad_.bytes())
-                        : steps[i].norm->Run(src, rows, dst, scratchpad_.bytes()));
+    if (steps[i].norm.has_value()) {
+      steps[i].norm->Run(src, rows, dst);
+    } else {
+      RETURN_IF_ERROR(steps[i].linear->Run(src, rows, /*other=*/nullptr, dst, scratchpad_.bytes()));
+    }
     src = dst;
   }
   return dst;

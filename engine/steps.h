@@ -17,8 +17,7 @@ class StepRunner {
  public:
   // Rows at a time: the widest step is the vocabulary, and 64 rows of it are 8 MB for BERT's.
   static constexpr int64_t kRows = 64;
-  static_assert(kRows % ops::RowBuckets::kStep == 0 && kRows == ops::RowBuckets::kFixedRows,
-                "a whole bucket, so nothing is written behind the rows");
+  static_assert(kRows % ops::RowBuckets::kFixedRows == 0, "rows are read in whole blocks");
 
   // Errors: kResourceExhausted.
   static absl::StatusOr<StepRunner> Create(const EncoderSpec& spec, const EncoderWeights& weights);

@@ -140,8 +140,7 @@ class Loader {
                                    .weight = weight.floats(),
                                    .bias = bias.floats(),
                                    .eps = spec_.norm_eps,
-                                   .activation = activation},
-                                  buckets_);
+                                   .activation = activation});
   }
 
   // Two stacks may begin alike, as a classifier does with the pooler: what they share is held once.
@@ -224,9 +223,7 @@ class Loader {
     RETURN_IF_ERROR(ReadFinite(name, table.floats().first(static_cast<size_t>(rows * hidden))));
     if (spec_.relative_embedding_norm.weight.empty()) return table;
     ASSIGN_OR_RETURN(const ops::LayerNorm norm, ReadNorm(spec_.relative_embedding_norm));
-    ASSIGN_OR_RETURN(Buffer scratchpad, Buffer::Allocate(norm.scratchpad_bytes(), "scratchpad"));
-    RETURN_IF_ERROR(
-        norm.Run(table.floats().data(), rows, table.floats().data(), scratchpad.bytes()));
+    norm.Run(table.floats().data(), rows, table.floats().data());
     return table;
   }
 
@@ -431,15 +428,14 @@ class Loader {
 absl::StatusOr<bool> RowsAgree(const EncoderWeights& weights) {
   std::vector<std::string> tried;
   absl::StatusOr<bool> agree = true;
-  auto try_on = [&](const auto& operation) {
-    const std::string kind = operation.Kind();
-    if (!agree.ok() || !*agree || std::find(tried.begin(), tried.end(), kind) != tried.end())
-      return;
-    tried.push_back(kind);
-    agree = operation.RowsAgree();
-  };
-  weights.ForEachOperation([&](const ops::Linear& linear) { try_on(linear); },
-                           [&](const ops::LayerNorm& norm) { try_on(norm); });
+  weights.ForEachOperation(
+      [&](const ops::Linear& linear) {
+        const std::string kind = linear.Kind();
+        if (!agree.ok() || !*agree || std::ranges::find(tried, kind) != tried.end()) return;
+        tried.push_back(kind);
+        agree = linear.RowsAgree();
+      },
+      [](const ops::LayerNorm&) {});  // which are alone by construction
   return agree;
 }
 
@@ -493,7 +489,7 @@ size_t EncoderWeights::bytes() const {
 size_t EncoderWeights::scratchpad_bytes() const {
   size_t most = 0;
   ForEachOperation([&](const ops::Linear& op) { most = std::max(most, op.scratchpad_bytes()); },
-                   [&](const ops::LayerNorm& op) { most = std::max(most, op.scratchpad_bytes()); });
+                   [](const ops::LayerNorm&) {});
   return most;
 }
 

@@ -65,7 +65,7 @@ struct EncoderWeights {
   std::optional<ContactWeights> contact;
 
   size_t bytes() const;             // all of the above in memory
-  size_t scratchpad_bytes() const;  // the largest that any operation wants
+  size_t scratchpad_bytes() const;  // the largest that any product wants
   void ForEachOperation(const std::function<void(const ops::Linear&)>& linear,
                         const std::function<void(const ops::LayerNorm&)>& norm) const;
 };

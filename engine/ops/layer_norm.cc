@@ -1,102 +1,145 @@
 #include "engine/ops/layer_norm.h"
 
 #include <algorithm>
-#include <vector>
+#include <cmath>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "engine/ops/onednn.h"
-#include "engine/ops/row_check.h"
 #include "engine/ops/runtime.h"
 #include "engine/status_macros.h"
 #include "engine/tensor/buffer.h"
 
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "engine/ops/layer_norm.cc"
+// clang-format off: the order matters
+#include "hwy/foreach_target.h"
+#include "hwy/highway.h"
+#include "engine/ops/activation-inl.h"
+// clang-format on
+
+#ifndef ENCODERD_OPS_LAYER_NORM_ROWS_
+#define ENCODERD_OPS_LAYER_NORM_ROWS_
 namespace encoderd::ops {
 
-using dnnl::memory;
+struct NormRows {
+  const float* src;
+  int64_t rows, width;
+  float* dst;
+  const float* weight;
+  const float* bias;
+  float eps;
+  Activation activation;
+};
+
+}  // namespace encoderd::ops
+#endif
+
+HWY_BEFORE_NAMESPACE();
+namespace encoderd::ops {
+namespace HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+using Floats = hn::CappedTag<float, 16>;
+
+// The sum of f(value) over a row: four sums side by side, which are added at the end.
+template <class F>
+HWY_INLINE float SumOf(const float* row, int64_t width, F&& f) {
+  const Floats d;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  auto sum0 = hn::Zero(d), sum1 = hn::Zero(d), sum2 = hn::Zero(d), sum3 = hn::Zero(d);
+  int64_t i = 0;
+  for (; i + 4 * lanes <= width; i += 4 * lanes) {
+    sum0 = hn::Add(sum0, f(hn::LoadU(d, row + i)));
+    sum1 = hn::Add(sum1, f(hn::LoadU(d, row + i + lanes)));
+    sum2 = hn::Add(sum2, f(hn::LoadU(d, row + i + 2 * lanes)));
+    sum3 = hn::Add(sum3, f(hn::LoadU(d, row + i + 3 * lanes)));
+  }
+  for (; i < width; i += lanes) {
+    const auto left = static_cast<size_t>(width - i);
+    const auto values = f(hn::LoadN(d, row + i, left));
+    sum0 = hn::Add(sum0, hn::IfThenElseZero(hn::FirstN(d, left), values));
+  }
+  return hn::ReduceSum(d, hn::Add(hn::Add(sum0, sum1), hn::Add(sum2, sum3)));
+}
+
+template <class Function>
+HWY_INLINE void Normalize(const NormRows& n, Function) {
+  const Floats d;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  const auto count = static_cast<float>(n.width);
+  for (int64_t row = 0; row < n.rows; ++row) {
+    const float* const src = n.src + row * n.width;
+    float* const dst = n.dst + row * n.width;
+    const auto mean = hn::Set(d, SumOf(src, n.width, [](auto x) HWY_ATTR { return x; }) / count);
+    const float squares = SumOf(src, n.width, [&](auto x) HWY_ATTR {
+      const auto centred = hn::Sub(x, mean);
+      return hn::Mul(centred, centred);
+    });
+    const auto factor = hn::Set(d, 1.0f / std::sqrt(squares / count + n.eps));
+    for (int64_t i = 0; i < n.width; i += lanes) {
+      const auto left = static_cast<size_t>(n.width - i);
+      const auto scaled = hn::Mul(hn::Sub(hn::LoadN(d, src + i, left), mean), factor);
+      const auto y =
+          hn::MulAdd(scaled, hn::LoadN(d, n.weight + i, left), hn::LoadN(d, n.bias + i, left));
+      hn::StoreN(Function::Of(d, y), d, dst + i, left);
+    }
+  }
+}
+
+void NormalizeRows(const NormRows& n) {
+  WithActivation(n.activation, [&](auto function) HWY_ATTR { Normalize(n, function); });
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace encoderd::ops
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace encoderd::ops {
+
+HWY_EXPORT(NormalizeRows);
 
 struct LayerNorm::Impl {
-  std::string name;
   int64_t width = 0;
+  float eps = 0;
   Activation activation = Activation::kNone;
-  RowBuckets buckets;
-  std::vector<dnnl::layer_normalization_forward> primitives;  // one per bucket
-  size_t scratchpad_bytes = 0;
   Buffer weight;
   Buffer bias;
 };
 
-absl::StatusOr<LayerNorm> LayerNorm::Create(const LayerNormOptions& options,
-                                            const RowBuckets& buckets) {
+absl::StatusOr<LayerNorm> LayerNorm::Create(const LayerNormOptions& options) {
   if (options.weight.empty() || options.weight.size() != options.bias.size()) {
     return absl::InvalidArgumentError(
         absl::StrCat(options.name, ": expected weight and bias of one width; got ",
                      options.weight.size(), " and ", options.bias.size(), " elements"));
   }
   auto impl = std::make_shared<Impl>();
-  impl->name = options.name;
   impl->width = static_cast<int64_t>(options.weight.size());
-  impl->buckets = buckets;
+  impl->eps = static_cast<float>(options.eps);
   impl->activation = options.activation;
   ASSIGN_OR_RETURN(impl->weight, Buffer::Allocate(options.weight.size_bytes(), options.name));
   ASSIGN_OR_RETURN(impl->bias, Buffer::Allocate(options.bias.size_bytes(), options.name));
-  std::copy(options.weight.begin(), options.weight.end(), impl->weight.floats().begin());
-  std::copy(options.bias.begin(), options.bias.end(), impl->bias.floats().begin());
-
-  absl::Status built = CatchOneDnn(options.name, [&] {
-    dnnl::post_ops post_ops;
-    AppendActivation(options.activation, post_ops);
-    dnnl::primitive_attr attr;
-    attr.set_scratchpad_mode(dnnl::scratchpad_mode::user);
-    attr.set_post_ops(post_ops);
-    for (int64_t i = 0; i < buckets.count(); ++i) {
-      const memory::desc rows = RowsDesc(buckets.rows(i), impl->width);
-      dnnl::layer_normalization_forward::primitive_desc desc(
-          CpuEngine(), dnnl::prop_kind::forward_inference, rows, rows,
-          static_cast<float>(options.eps),
-          dnnl::normalization_flags::use_scale | dnnl::normalization_flags::use_shift, attr);
-      impl->scratchpad_bytes = std::max(impl->scratchpad_bytes, desc.scratchpad_desc().get_size());
-      impl->primitives.emplace_back(desc);
-      ++ThreadOpCounts().creations;
-    }
-  });
-  RETURN_IF_ERROR(built);
+  std::ranges::copy(options.weight, impl->weight.floats().begin());
+  std::ranges::copy(options.bias, impl->bias.floats().begin());
   LayerNorm norm;
   norm.impl_ = std::move(impl);
   return norm;
 }
 
 size_t LayerNorm::weights_bytes() const { return impl_->weight.size() + impl_->bias.size(); }
-size_t LayerNorm::scratchpad_bytes() const { return impl_->scratchpad_bytes; }
 
-absl::Status LayerNorm::Run(const float* src, int64_t rows, float* dst,
-                            std::span<std::byte> scratchpad) const {
-  const Impl& impl = *impl_;
-  return impl.buckets.ForEachChunk(rows, [&](int64_t first, int64_t bucket) {
-    return CatchOneDnn(impl.name, [&] {
-      const memory::desc chunk = RowsDesc(impl.buckets.rows(bucket), impl.width);
-      const memory::desc vector({impl.width}, memory::data_type::f32, memory::format_tag::a);
-      impl.primitives[static_cast<size_t>(bucket)].execute(
-          ThreadStream(),
-          {{DNNL_ARG_SRC, Borrow(chunk, src + first * impl.width)},
-           {DNNL_ARG_DST, Borrow(chunk, dst + first * impl.width)},
-           {DNNL_ARG_SCALE, Borrow(vector, impl.weight.data())},
-           {DNNL_ARG_SHIFT, Borrow(vector, impl.bias.data())},
-           {DNNL_ARG_SCRATCHPAD, BorrowScratchpad(impl.scratchpad_bytes, scratchpad.data())}});
-      ++ThreadOpCounts().executes;
-    });
-  });
-}
-
-std::string LayerNorm::Kind() const {
-  return absl::StrCat("norm ", impl_->width, " ", static_cast<int>(impl_->activation));
-}
-
-absl::StatusOr<bool> LayerNorm::RowsAgree() const {
-  ASSIGN_OR_RETURN(Buffer scratchpad, Buffer::Allocate(scratchpad_bytes(), impl_->name));
-  return RowsAgreeInEveryBucket(impl_->buckets, impl_->width, impl_->width,
-                                [&](const float* src, int64_t rows, float* dst) {
-                                  return Run(src, rows, dst, scratchpad.bytes());
-                                });
+void LayerNorm::Run(const float* src, int64_t rows, float* dst) const {
+  ++ThreadOpCounts().executes;
+  HWY_DYNAMIC_DISPATCH(NormalizeRows)
+  ({.src = src,
+    .rows = rows,
+    .width = impl_->width,
+    .dst = dst,
+    .weight = impl_->weight.floats().data(),
+    .bias = impl_->bias.floats().data(),
+    .eps = impl_->eps,
+    .activation = impl_->activation});
 }
 
 }  // namespace encoderd::ops
+#endif  // HWY_ONCE

@@ -1,18 +1,18 @@
 // layer_norm.h — dst = activation((src - mean) / √(variance + eps) · weight + bias), per row.
 //
-// Source: torch.nn.LayerNorm (PyTorch 2.6): biased variance, eps inside the root; oneDNN 3.7
-//         layer_normalization with scale and shift.
+// Source: torch.nn.LayerNorm (PyTorch 2.6): biased variance, eps inside the root. The mean is taken
+//         first and the squares are of what is left, so that a large mean costs no digits.
+// Bits:   a row is computed alone.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
 #include <string>
 
-#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "engine/ops/activation.h"
-#include "engine/ops/row_buckets.h"
 
 namespace encoderd::ops {
 
@@ -24,26 +24,18 @@ struct LayerNormOptions {
   Activation activation = Activation::kNone;
 };
 
-// Shapes:  src, dst [rows, width], fp32, dense, each with `rows` rounded up to
-//          RowBuckets::kFixedRows rows (see linear.h); dst may be src.
+// Shapes:  src, dst [rows, width], fp32, dense; dst may be src.
 // Threads: immutable after Create; Run may be called from several threads at once with different
-//          buffers.
+//          rows.
 class LayerNorm {
  public:
-  static absl::StatusOr<LayerNorm> Create(const LayerNormOptions& options,
-                                          const RowBuckets& buckets);
+  // Errors: kInvalidArgument for sizes that do not fit one another, kResourceExhausted.
+  static absl::StatusOr<LayerNorm> Create(const LayerNormOptions& options);
 
   LayerNorm() = default;  // only to be assigned to
 
   size_t weights_bytes() const;
-  size_t scratchpad_bytes() const;
-  absl::Status Run(const float* src, int64_t rows, float* dst,
-                   std::span<std::byte> scratchpad) const;
-
-  // What the kernels depend on, apart from the weights: equal kinds run the same code.
-  std::string Kind() const;
-  // Whether one row gets the same bits in every bucket and at every place in it.
-  absl::StatusOr<bool> RowsAgree() const;
+  void Run(const float* src, int64_t rows, float* dst) const;
 
  private:
   struct Impl;

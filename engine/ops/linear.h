@@ -2,10 +2,11 @@
 // multiplied: the operation that takes nearly all the time.
 //
 // Role:   called by the encoder's forward pass; knows nothing of layers or families.
-// Source: torch.nn.Linear (PyTorch 2.6): W is [out, in]. Activations: the eltwise post-ops of
-//         oneDNN 3.7; gelu is the erf form. The
-//         other tensor comes in by a binary post-op, cheaper than `sum`, which would need a buffer
-//         of its own.
+// Source: torch.nn.Linear (PyTorch 2.6): W is [out, in].
+// How:    the columns of W lie in panels. For each panel and block of rows, brgemm micro-kernels of
+//         oneDNN sum up, and one vector pass (panel.h) does the rest while the sums are in cache.
+//         In bf16 and int8 the rows are rounded first (operand.h); the sums of 8-bit products are
+//         exact, and the passes around them fp32.
 #pragma once
 
 #include <cstdint>
@@ -16,14 +17,11 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "engine/ops/activation.h"
+#include "engine/ops/panel.h"
 #include "engine/ops/row_buckets.h"
 #include "engine/precision.h"
 
 namespace encoderd::ops {
-
-// What is done with the other tensor of Run, element by element: nothing, there is none; added, as
-// residuals are; multiplied, as the two halves of a gated FFN are.
-enum class Combine { kNone, kAdd, kMultiply };
 
 struct LinearOptions {
   std::string name;  // of the weight, for messages
@@ -36,16 +34,14 @@ struct LinearOptions {
   Precision precision = Precision::kFp32;
 };
 
-// Shapes:  src [rows, in], other and dst [rows, out]; fp32, row-major, dense. The last chunk is
-//          rounded up, so what lies behind the last row is read and written too: each has `rows`
-//          rounded up to RowBuckets::kFixedRows rows, which is at most kPaddingRows more.
+// Shapes:  src [rows, in], other and dst [rows, out]; fp32, row-major, dense. Rows of src are read up
+//          to a multiple of RowBuckets::kFixedRows, which is at most kPaddingRows more.
 // Threads: immutable after Create; Run may be called from several threads at once with different
 //          buffers.
 class Linear {
  public:
-  // Packs the weights into the layout that the largest bucket asks for and builds one primitive per
-  // bucket on it. Errors: kInvalidArgument for sizes that do not fit one another; kInternal when
-  // oneDNN fails or, on AVX-512, chooses an implementation that is not one of its brgemm kernels.
+  // Errors: kInvalidArgument for sizes that do not fit one another, and for sums of int8 that could
+  // leave 32 bits; kResourceExhausted; kInternal when oneDNN fails. REQUIRES: RequirePrecision.
   static absl::StatusOr<Linear> Create(const LinearOptions& options, const RowBuckets& buckets);
 
   Linear() = default;  // only to be assigned to

@@ -42,10 +42,10 @@ void EnterNumericEnvironment();
 // How often the calling thread did each thing that costs; tests hold the counts of a batch against
 // the design.
 struct OpCounts {
-  int64_t executes = 0;   // oneDNN primitives run
-  int64_t ukernels = 0;   // brgemm micro-kernels run
-  int64_t creations = 0;  // primitives and micro-kernels created
-  int64_t reorders = 0;   // weights packed
+  int64_t executes = 0;   // products and norms run
+  int64_t ukernels = 0;   // micro-kernels run
+  int64_t creations = 0;  // micro-kernels created
+  int64_t packings = 0;   // matrices of weights packed
 };
 OpCounts& ThreadOpCounts();
 

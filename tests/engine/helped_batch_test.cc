@@ -199,10 +199,8 @@ TEST_F(HelpedBatchTest, HelpersTakeTilesOfALoneSequence) {
   const auto engine = LoadWithWorkers(folder_->path(), 2);
   const auto worker = NewWorker(*engine);
   const Request request = {.sequences = {RandomSequence(512)}, .outputs = States()};
-  // Tiles of 128 rows, one chunk each or two of the fixed blocks: the owner's operations when
-  // nobody helps.
-  const int64_t chunks = engine->info().fixed_row_blocks ? 8 : 4;
-  const int64_t all = chunks * (1 + kShape.layers * 6);
+  // Four tiles of 128 rows: the owner's operations when nobody helps.
+  const int64_t all = 4 * (1 + kShape.layers * 6);
   bool helped = false;
   for (int i = 0; i < 200 && !helped; ++i) {
     const int64_t before = ops::ThreadOpCounts().executes;
@@ -239,7 +237,7 @@ TEST_F(HelpedBatchTest, HelperThatReturnsBetweenBlocksHelpsWithTheNext) {
   ASSERT_THAT(encoder, IsOk());
   const Request request = {.sequences = {RandomSequence(512)}, .outputs = States()};
   // Operations of the last block.
-  const int64_t all = (alone_->info().fixed_row_blocks ? 8 : 4) * 5;
+  const int64_t all = 4 * 5;
   bool returned = false;
   for (int round = 0; round < 300 && !returned; ++round) {
     Stopper stopper;
