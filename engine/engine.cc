@@ -89,15 +89,22 @@ class LoadedEngine final : public Engine {
   }
 
   absl::StatusOr<std::unique_ptr<Worker>> CreateWorker() const override {
+    return CreateWorker(helpers_.get());
+  }
+  absl::StatusOr<std::unique_ptr<Worker>> CreateLoneWorker() const override {
+    return CreateWorker(nullptr);
+  }
+
+ private:
+  absl::StatusOr<std::unique_ptr<Worker>> CreateWorker(Helpers* helpers) const {
     ops::EnterNumericEnvironment();
     return Encoder::Create({.spec = spec_,
                             .weights = weights_,
                             .limits = limits_,
                             .memory = *memory_,
-                            .helpers = helpers_.get()});
+                            .helpers = helpers});
   }
 
- private:
   const EncoderSpec spec_;
   const EncoderWeights weights_;
   EngineInfo info_;  // never changes after Load
@@ -121,7 +128,8 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Load(const EngineOptions& option
   info.max_batch_tokens = options.max_batch_tokens;
 
   ASSIGN_OR_RETURN(EncoderWeights weights,
-                   LoadWeights(folder.spec, folder.checkpoint, options.precision));
+                   LoadWeights(folder.spec, folder.checkpoint, options.precision,
+                               options.allow_nonfinite_weights));
   info.isa = ops::IsaName();
   info.precision = PrecisionName(options.precision);
   info.weights_sha256 = folder.weights_sha256;
@@ -129,6 +137,7 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Load(const EngineOptions& option
   info.tensors_used = folder.checkpoint.used();
   info.tensors_unused = folder.checkpoint.unused();
   info.tensors_harmless = folder.checkpoint.harmless();
+  info.tensors_nonfinite = weights.nonfinite;
   info.stray_files = folder.stray_files;
   info.parameters = folder.checkpoint.parameters();
   info.weights_bytes = static_cast<int64_t>(weights.bytes());

@@ -37,6 +37,7 @@ struct EngineOptions {
   // otherwise.
   int workers = 1;
   Precision precision = Precision::kFp32;  // of the blocks' products
+  bool allow_nonfinite_weights = false;
   bool strict = false;  // tensors in the file that the model does not use are an error
 };
 
@@ -58,6 +59,7 @@ struct EngineInfo {
   std::vector<std::string> tensors_used;
   std::vector<std::string> tensors_unused;
   std::vector<std::string> tensors_harmless;  // not used either, and known to mean nothing
+  std::vector<std::string> tensors_nonfinite;  // which, and what is wrong; where that is allowed
   std::vector<std::string> stray_files;  // safetensors files of the folder that were not opened
   int64_t parameters = 0;
   int64_t weights_bytes = 0;  // packed, in memory
@@ -123,6 +125,8 @@ class Engine {
   virtual absl::StatusOr<Answer> AllocateAnswer(const Plan& plan) const = 0;
 
   virtual absl::StatusOr<std::unique_ptr<Worker>> CreateWorker() const = 0;
+  // One beside EngineOptions::workers, that neither gets help nor keeps others from it.
+  virtual absl::StatusOr<std::unique_ptr<Worker>> CreateLoneWorker() const = 0;
 };
 
 }  // namespace encoderd

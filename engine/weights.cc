@@ -494,17 +494,20 @@ size_t EncoderWeights::scratchpad_bytes() const {
 }
 
 absl::StatusOr<EncoderWeights> LoadWeights(const EncoderSpec& spec, const Checkpoint& checkpoint,
-                                           Precision precision) {
+                                           Precision precision, bool allow_nonfinite) {
   const ops::RowBuckets steps(ops::RowBuckets::Mode::kSteps);
   Faults faults;
   ASSIGN_OR_RETURN(EncoderWeights weights,
                    Loader(spec, checkpoint, precision, steps, faults).ReadAll());
-  RETURN_IF_ERROR(faults.ToStatus(checkpoint.files().path()));
+  if (!allow_nonfinite) RETURN_IF_ERROR(faults.ToStatus(checkpoint.files().path()));
   ASSIGN_OR_RETURN(const bool agree, RowsAgree(weights));
-  if (agree) return weights;
-  weights = EncoderWeights();  // frees the packed weights before they are read again
-  return Loader(spec, checkpoint, precision, ops::RowBuckets(ops::RowBuckets::Mode::kFixed), faults)
-      .ReadAll();
+  if (!agree) {
+    weights = EncoderWeights();  // frees the packed weights before they are read again
+    const ops::RowBuckets fixed(ops::RowBuckets::Mode::kFixed);
+    ASSIGN_OR_RETURN(weights, Loader(spec, checkpoint, precision, fixed, faults).ReadAll());
+  }
+  weights.nonfinite = faults.all();
+  return weights;
 }
 
 }  // namespace encoderd

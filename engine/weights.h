@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -63,6 +64,7 @@ struct EncoderWeights {
   std::vector<StepWeights> pooler;
   std::vector<StepWeights> projection;
   std::optional<ContactWeights> contact;
+  std::vector<std::string> nonfinite;  // of each tensor with such numbers, what is wrong
 
   size_t bytes() const;             // all of the above in memory
   size_t scratchpad_bytes() const;  // the largest that any product wants
@@ -76,8 +78,9 @@ struct EncoderWeights {
 // Also decides how rows are cut: in steps where a row's bits do not depend on the bucket (checked
 // here, on this CPU, for this model's shapes), else in fixed blocks. Errors: those of the
 // checkpoint and of the operations; kInvalidArgument that names every tensor with numbers that are
-// not finite, embedding tables apart; kResourceExhausted when memory runs out.
+// not finite, embedding tables apart, unless they are allowed; kResourceExhausted when memory runs
+// out.
 absl::StatusOr<EncoderWeights> LoadWeights(const EncoderSpec& spec, const Checkpoint& checkpoint,
-                                           Precision precision);
+                                           Precision precision, bool allow_nonfinite = false);
 
 }  // namespace encoderd

@@ -60,18 +60,26 @@ std::string Trials(const std::optional<PrecisionChoice>& choice) {
 
 }  // namespace
 
-MemoryNeed MemoryNeedOf(const EngineInfo& info, const Options& options) {
+MemoryNeed MemoryNeedOf(const ServedModel& model, const Options& options) {
+  const EngineInfo& info = model.engine->info();
+  int64_t shadow = 0;
+  if (model.reference != nullptr) {
+    const EngineInfo& reference = model.reference->info();
+    shadow = reference.weights_bytes + reference.scratch_bytes_per_worker +
+             info.scratch_bytes_per_worker;
+  }
   return {.process = kProcessBytes,
           .weights = info.weights_bytes,
           .scratch = options.workers * info.scratch_bytes_per_worker +
                      (options.workers - 1) * info.scratch_bytes_per_helper,
+          .shadow = shadow,
           .calls = options.max_inflight_bytes};
 }
 
 std::string CheckReport(const ServedModel& model, const Options& options) {
   const EncoderSpec& spec = model.engine->spec();
   const EngineInfo& info = model.engine->info();
-  const MemoryNeed need = MemoryNeedOf(info, options);
+  const MemoryNeed need = MemoryNeedOf(model, options);
   return absl::StrCat(
       Line("model", ModelName(options.model_dir)), Line("family", spec.family),
       Line("input", Input(spec)),
@@ -87,9 +95,11 @@ std::string CheckReport(const ServedModel& model, const Options& options) {
       Line("tensors used", Names(info.tensors_used)),
       Line("tensors not used", Names(info.tensors_unused)),
       Line("tensors without meaning", Names(info.tensors_harmless)),
+      Line("tensors not finite", Names(info.tensors_nonfinite)),
       Line("self-check", SelfCheck(info.self_check)),
       Line("files not opened", Names(info.stray_files)), "spec:\n", SpecToJson(spec).dump(2), "\n",
       Line("weights in memory", Mebibytes(need.weights)),
+      Line("shadow in fp32", Mebibytes(need.shadow)),
       Line("scratch per worker", Mebibytes(info.scratch_bytes_per_worker)),
       Line("scratch per helper", Mebibytes(info.scratch_bytes_per_helper)),
       Line("workers, helpers", absl::StrCat(options.workers, ", ", options.workers - 1)),
@@ -97,7 +107,7 @@ std::string CheckReport(const ServedModel& model, const Options& options) {
       Line("largest request", Mebibytes(kMaxRequestBytes)),
       Line("suggested memory request",
            absl::StrCat(Mebibytes(need.Total()), " = process ", Mebibytes(need.process),
-                        " + weights + scratch of all workers and helpers + calls in flight ",
+                        " + weights + scratch of all workers and helpers + shadow + calls in flight ",
                         Mebibytes(need.calls))));
 }
 

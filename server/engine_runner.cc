@@ -19,7 +19,8 @@ absl::Status WarmUp(const Engine& engine, const std::string& model_dir, Worker& 
       SampleBatch::Create(engine, {.tokens = tokens, .blocks = engine.spec().num_layers}));
   RETURN_IF_ERROR(batch->Run(worker).status());
   const absl::Status fault = batch->fault();
-  if (fault.ok()) return absl::OkStatus();
+  // Where weights that are not finite are allowed, the calls that they reach are told.
+  if (fault.ok() || !engine.info().tensors_nonfinite.empty()) return absl::OkStatus();
   return absl::InvalidArgumentError(
       absl::StrCat(model_dir, ": the model gives no finite numbers: ", fault.message()));
 }
@@ -87,7 +88,11 @@ absl::Status EngineRunner::Run(std::span<Slot> slots, absl::FunctionRef<bool()> 
                       .answer = &call.answer(),
                       .hidden = call.hidden()});
   }
-  RETURN_IF_ERROR(worker_->Run(items_, abandoned));
+  if (shadow_ != nullptr) shadow_->BatchBegins();
+  const absl::Status status = worker_->Run(items_, abandoned);
+  if (shadow_ != nullptr) shadow_->BatchEnds();
+  RETURN_IF_ERROR(status);
+  if (shadow_ != nullptr) OfferToShadow();
   for (size_t i = 0; i < slots.size(); ++i) {
     slots[i].status = std::move(items_[i].status);
     // An item's own fault is the one that the engine's contract names.
@@ -96,11 +101,20 @@ absl::Status EngineRunner::Run(std::span<Slot> slots, absl::FunctionRef<bool()> 
   return absl::OkStatus();
 }
 
+// Those whose pass has run from its beginning, of whatever outputs.
+void EngineRunner::OfferToShadow() {
+  for (const BatchItem& item : items_) {
+    if (!item.status.ok() || item.plan->first_block > 0) continue;
+    shadow_->Offer(item.request->sequences[item.sequence]);
+  }
+}
+
 absl::StatusOr<std::unique_ptr<Runner>> MakeWarmRunner(const Engine& engine,
-                                                       const std::string& model_dir) {
+                                                       const std::string& model_dir,
+                                                       Shadow* shadow) {
   ASSIGN_OR_RETURN(std::unique_ptr<Worker> worker, engine.CreateWorker());
   RETURN_IF_ERROR(WarmUp(engine, model_dir, *worker));
-  return std::make_unique<EngineRunner>(std::move(worker));
+  return std::make_unique<EngineRunner>(std::move(worker), shadow);
 }
 
 }  // namespace encoderd

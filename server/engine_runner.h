@@ -14,6 +14,7 @@
 #include "absl/status/statusor.h"
 #include "engine/engine.h"
 #include "server/batching/batcher.h"
+#include "server/shadow.h"
 
 namespace encoderd {
 
@@ -35,20 +36,26 @@ std::vector<SequenceInfo> SequencesOf(const EncoderSpec& spec, const Plan& plan)
 // REQUIRES: every call of a batch is an EngineCall.
 class EngineRunner : public Runner {
  public:
-  explicit EngineRunner(std::unique_ptr<Worker> worker) : worker_(std::move(worker)) {}
+  // `shadow`: told of every batch and offered its sequences; null = none.
+  EngineRunner(std::unique_ptr<Worker> worker, Shadow* shadow)
+      : worker_(std::move(worker)), shadow_(shadow) {}
 
   absl::Status Run(std::span<Slot> slots, absl::FunctionRef<bool()> abandoned) override;
 
  private:
+  void OfferToShadow();
+
   std::unique_ptr<Worker> worker_;
+  Shadow* const shadow_;
   std::vector<BatchItem> items_;  // of the running batch; kept for its memory
 };
 
 // Makes a worker's runner and runs a sequence of the largest batch through it, so that the first
-// caller does not pay for memory and kernels. `engine` must outlive the runners.
+// caller does not pay for memory and kernels. `engine` and `shadow` must outlive the runners.
 // Errors: those of Engine::CreateWorker, Engine::AllocateAnswer and Worker::Run; kInvalidArgument
-// when the sequence's results are not finite, with the folder that the model is from.
+// when the sequence's results are not finite although the weights are, with the model's folder.
 absl::StatusOr<std::unique_ptr<Runner>> MakeWarmRunner(const Engine& engine,
-                                                       const std::string& model_dir);
+                                                       const std::string& model_dir,
+                                                       Shadow* shadow = nullptr);
 
 }  // namespace encoderd

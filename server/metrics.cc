@@ -43,6 +43,8 @@ constexpr std::array kCodes = {
 
 constexpr size_t kUnknownCode = 2;
 
+constexpr std::array kShadowDrops = {"no_room", "too_large", "failed"};  // by ShadowDrop
+
 // Upper bounds from `first` until `last` is covered, each `ratio` times the one before, rounded to
 // three digits.
 std::vector<double> GeometricBuckets(double first, double ratio, double last) {
@@ -60,6 +62,8 @@ std::vector<double> SecondsBuckets() { return GeometricBuckets(0.0004, 1.24, 60)
 std::vector<double> SequencesBuckets() { return GeometricBuckets(1, 2, 4096); }
 // 0.125 … 8: a batch that took as long as predicted lies around 1.
 std::vector<double> RatioBuckets() { return GeometricBuckets(0.125, std::pow(2.0, 0.25), 8); }
+// Two to a decade, from what rounding alone does to far beyond any bound.
+std::vector<double> ErrorBuckets() { return GeometricBuckets(1e-8, std::sqrt(10.0), 1); }
 std::vector<double> TokensBuckets() { return GeometricBuckets(8, std::sqrt(2.0), 65536); }
 
 Counter& AddCounter(Registry& registry, const std::string& name, const std::string& help) {
@@ -232,6 +236,12 @@ struct Metrics::State {
   Counter& batches_abandoned =
       AddCounter(*registry, "encoderd_batches_abandoned_total",
                  "Batches that were not run to their end, because every caller had gone.");
+  Counter& shadow_sampled = AddCounter(*registry, "encoderd_shadow_sampled_total",
+                                       "Sequences that were sampled to be compared with fp32.");
+  Histogram& shadow_error = AddHistogram(
+      *registry, "encoderd_shadow_error",
+      "Largest 1 - cosine of a sampled sequence's tokens to fp32.", ErrorBuckets());
+  std::array<Counter*, kShadowDrops.size()> shadow_dropped;  // by ShadowDrop
   Gauge& in_flight = prometheus::BuildGauge()
                          .Name("encoderd_calls_in_flight")
                          .Help("Calls that have arrived and not ended.")
@@ -280,6 +290,13 @@ Metrics::State::State(const std::string& version, const std::string& build_id) {
                               .Register(*registry);
   for (std::string_view reason : kReasons) {
     refusals[reason] = &refusals_family.Add({{"reason", std::string(reason)}});
+  }
+  auto& dropped_family = prometheus::BuildCounter()
+                             .Name("encoderd_shadow_dropped_total")
+                             .Help("Sampled sequences that were not compared with fp32, by reason.")
+                             .Register(*registry);
+  for (size_t reason = 0; reason < kShadowDrops.size(); ++reason) {
+    shadow_dropped[reason] = &dropped_family.Add({{"reason", kShadowDrops[reason]}});
   }
   AddInfo(*registry, "encoderd_build_info", "The running binary.",
           {{"version", version}, {"build_id", build_id}});
@@ -342,6 +359,14 @@ void Metrics::OnBatch(const BatchObservation& batch) {
   } else if (batch.failed) {
     state_->batch_failures.Increment();
   }
+}
+
+void Metrics::ShadowSampled() { state_->shadow_sampled.Increment(); }
+
+void Metrics::ShadowCompared(double error) { state_->shadow_error.Observe(error); }
+
+void Metrics::ShadowDropped(ShadowDrop reason) {
+  state_->shadow_dropped[static_cast<size_t>(reason)]->Increment();
 }
 
 void Metrics::SetReady(bool ready) { state_->ready.Set(ready ? 1 : 0); }

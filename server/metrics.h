@@ -95,6 +95,9 @@ struct ModelLabels {
   std::string name, family, precision, isa, numerics_id;
 };
 
+// Why a sequence of the sample was not compared with fp32.
+enum class ShadowDrop { kNoRoom, kTooLarge, kFailed };
+
 // Thread-safe.
 class Metrics : public BatchObserver {
  public:
@@ -112,6 +115,11 @@ class Metrics : public BatchObserver {
   void CallEnded(const CallRecord& call);
 
   void OnBatch(const BatchObservation& batch) override;
+
+  // Of the shadow (shadow.h): a sequence is sampled, and then compared or dropped.
+  void ShadowSampled();
+  void ShadowCompared(double error);
+  void ShadowDropped(ShadowDrop reason);
 
   void SetReady(bool ready);
   void SetModel(const ModelLabels& model);

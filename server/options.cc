@@ -21,6 +21,9 @@ ABSL_FLAG(
     bool, strict, false,
     "Refuse a model whose weights file has tensors that the model does not use; else they are "
     "listed in the log.");
+ABSL_FLAG(bool, allow_nonfinite_weights, false,
+          "Serve a model whose weights have NaN or infinity, with a warning that names the tensors; "
+          "else it is refused. A sequence whose outputs they reach gets INTERNAL; ReLU may hide them.");
 ABSL_FLAG(bool, check, false,
           "Load the model, print what it is and what memory it takes, and exit.");
 
@@ -81,6 +84,12 @@ ABSL_FLAG(
 ABSL_FLAG(absl::Duration, max_queue_time, absl::Seconds(5),
           "A call that would wait longer than this, as predicted from the work ahead of it, is "
           "refused with RESOURCE_EXHAUSTED. Range: 1ms to 1h.");
+ABSL_FLAG(std::string, shadow_rate, "0",
+          "Part of the sequences, as 1/N, that are run once more in fp32 on spare time, to export "
+          "how far the served precision lies from it (encoderd_shadow_error). Takes the weights a "
+          "second time, in fp32; samples are in memory until they are compared. 0 = none. N: 1 to "
+          "1000000000.");
+
 ABSL_FLAG(bool, predict_deadlines, true,
           "Refuse calls at once that are predicted to end after their deadline, and end waiting "
           "ones once that is so: DEADLINE_EXCEEDED where an idle server would be too slow as well, "
@@ -134,7 +143,7 @@ constexpr std::array kIsaNames = {"auto",        "avx2",        "avx512", "avx51
 
 const std::vector<FlagGroup>& Groups() {
   static const auto* const groups = new std::vector<FlagGroup>{
-      {"Model", {"model_dir", "strict", "check"}},
+      {"Model", {"model_dir", "strict", "allow_nonfinite_weights", "check"}},
       {"Addresses",
        {"listen", "metrics_listen", "plaintext", "max_connections", "max_connection_inflight",
         "max_connection_age", "max_connection_age_grace", "min_ping_interval"}},
@@ -143,7 +152,7 @@ const std::vector<FlagGroup>& Groups() {
         "max_inflight_bytes", "default_deadline"}},
       {"Queue", {"max_queue_requests", "max_queue_tokens", "max_queue_time", "predict_deadlines"}},
       {"Workers and batches", {"workers", "max_batch_tokens", "max_batch_wait", "isa_max"}},
-      {"Precision", {"precision", "precision_error_max", "precision_file"}},
+      {"Precision", {"precision", "precision_error_max", "precision_file", "shadow_rate"}},
       {"Shutdown", {"drain_delay", "drain_timeout"}},
       {"Log", {"log_format", "termination_log", "version"}}};
   return *groups;
@@ -153,6 +162,19 @@ constexpr std::string_view kAutoPrecision = "auto";
 
 std::string NameOf(std::optional<Precision> precision) {
   return std::string(precision.has_value() ? PrecisionName(*precision) : kAutoPrecision);
+}
+
+// N of "1/N", 0 of "0"; nothing of anything else.
+std::optional<int64_t> ShadowEvery(std::string_view rate) {
+  if (rate == "0") return 0;
+  int64_t every = 0;
+  if (!rate.starts_with("1/")) return std::nullopt;
+  const char* const end = rate.data() + rate.size();
+  const auto [read, error] = std::from_chars(rate.data() + 2, end, every);
+  if (error != std::errc() || read != end || every < 1 || every > 1'000'000'000) {
+    return std::nullopt;
+  }
+  return every;
 }
 
 // Collects faults, each as one line that names the flag.
@@ -239,6 +261,10 @@ void CheckTogether(const Options& options, Checker& check) {
     check.Fault("max_sequence_tokens",
                 absl::StrCat("at most --max_request_tokens (", options.max_request_tokens, ")"),
                 absl::StrCat(options.max_sequence_tokens));
+  }
+  if (options.shadow_every > 0 && options.precision == Precision::kFp32) {
+    check.Fault("shadow_rate", "0 with --precision=fp32, which it compares with",
+                absl::StrCat("1/", options.shadow_every));
   }
   if (!options.precision_file.empty() && options.precision.has_value()) {
     check.Fault("precision_file", "none without --precision=auto",
@@ -335,6 +361,7 @@ Options ReadOptions(std::vector<std::string>& faults) {
       .isa_max = absl::GetFlag(FLAGS_isa_max),
       .termination_log = absl::GetFlag(FLAGS_termination_log),
       .strict = absl::GetFlag(FLAGS_strict),
+      .allow_nonfinite_weights = absl::GetFlag(FLAGS_allow_nonfinite_weights),
       .check = absl::GetFlag(FLAGS_check)};
   if (options.model_dir.empty()) check.Fault("model_dir", "the folder of a model", "none");
   if (std::ranges::find(kIsaNames, options.isa_max) == kIsaNames.end()) {
@@ -345,6 +372,12 @@ Options ReadOptions(std::vector<std::string>& faults) {
   options.precision = PrecisionNamed(precision);
   if (!options.precision.has_value() && precision != kAutoPrecision) {
     check.Fault("precision", "fp32, bf16, int8 or auto", LogValue(precision));
+  }
+  const std::string rate = absl::GetFlag(FLAGS_shadow_rate);
+  if (const auto every = ShadowEvery(rate); every.has_value()) {
+    options.shadow_every = *every;
+  } else {
+    check.Fault("shadow_rate", "0 or 1/N with N from 1 to 1000000000", LogValue(rate));
   }
   const std::string format = absl::GetFlag(FLAGS_log_format);
   if (format == "json") {
@@ -361,6 +394,7 @@ std::string Describe(const Options& options) {
   const auto bool_name = [](bool value) { return value ? "true" : "false"; };
   return absl::StrCat(
       "model_dir=", LogValue(options.model_dir), " strict=", bool_name(options.strict),
+      " allow_nonfinite_weights=", bool_name(options.allow_nonfinite_weights),
       " listen=", options.listen.ToString(), " metrics_listen=", options.metrics_listen.ToString(),
       " plaintext=", bool_name(options.plaintext), " max_connections=", options.max_connections,
       " max_connection_inflight=", options.max_connection_inflight,
@@ -381,7 +415,8 @@ std::string Describe(const Options& options) {
       " max_batch_wait=", absl::FormatDuration(options.max_batch_wait),
       " isa_max=", options.isa_max, " precision=", NameOf(options.precision),
       " precision_error_max=", options.precision_error_max,
-      " precision_file=", LogValue(options.precision_file), " drain_delay=", absl::FormatDuration(options.drain_delay),
+      " precision_file=", LogValue(options.precision_file), " shadow_rate=",
+      options.shadow_every > 0 ? absl::StrCat("1/", options.shadow_every) : "0", " drain_delay=", absl::FormatDuration(options.drain_delay),
       " drain_timeout=", absl::FormatDuration(options.drain_timeout),
       " log_format=", options.log_format == LogFormat::kJson ? "json" : "text",
       " termination_log=", LogValue(options.termination_log));

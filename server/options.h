@@ -64,10 +64,12 @@ struct Options {
   std::optional<Precision> precision = Precision::kFp32;  // none: auto
   double precision_error_max = 0;
   std::string precision_file;  // "" = none
-  std::string isa_max;  // a name of engine/ops/runtime.h, or "auto"
+  int64_t shadow_every = 0;    // one sequence in so many; 0 = none
+  std::string isa_max;         // a name of engine/ops/runtime.h, or "auto"
   LogFormat log_format = LogFormat::kText;
   std::string termination_log;  // "" = none
   bool strict = false;
+  bool allow_nonfinite_weights = false;
   bool check = false;
 };
 

@@ -17,6 +17,7 @@ absl::StatusOr<std::unique_ptr<Engine>> LoadEngine(const Options& options, int w
                           .max_sequence_tokens = options.max_sequence_tokens,
                           .workers = workers,
                           .precision = precision,
+                          .allow_nonfinite_weights = options.allow_nonfinite_weights,
                           .strict = options.strict};
   if (options.max_batch_tokens > 0) engine.max_batch_tokens = options.max_batch_tokens;
   return Engine::Load(engine);
@@ -65,6 +66,12 @@ absl::StatusOr<ServedModel> LoadModel(const Options& options) {
         options.precision_file, ": weights_sha256: expected ", weights, " as ", options.model_dir,
         " has, got ", model.choice->weights_sha256, ": the file is of another model"));
   }
+  if (options.shadow_every == 0) return model;
+  if (precision == Precision::kFp32) {
+    LOG(INFO) << "--shadow_rate: fp32 was chosen, so there is nothing to compare with it.";
+    return model;
+  }
+  ASSIGN_OR_RETURN(model.reference, LoadEngine(options, /*workers=*/1, Precision::kFp32));
   return model;
 }
 

@@ -20,6 +20,7 @@ struct ServedModel {
 
   std::unique_ptr<Engine> engine;
   std::optional<PrecisionChoice> choice;  // of --precision=auto
+  std::unique_ptr<Engine> reference;      // the same in fp32, for --shadow_rate
 };
 
 // Loads what the options name, and chooses the precision where they leave it open: as the file of

@@ -29,6 +29,7 @@
 #include "server/listener.h"
 #include "server/log.h"
 #include "server/mutex.h"
+#include "server/shadow.h"
 #include "server/unknown_methods.h"
 #include "server/watchdog.h"
 
@@ -164,6 +165,11 @@ class GrpcServer final : public Server {
     const int64_t batch_tokens = options_.max_batch_tokens > 0
                                      ? info.max_batch_tokens
                                      : EfficientBatchTokens(cost, info.max_batch_tokens);
+    if (model_.reference != nullptr) {
+      const ShadowOptions shadow = {.rate = options_.shadow_every, .workers = options_.workers};
+      ASSIGN_OR_RETURN(shadow_,
+                       Shadow::Start(shadow, engine, *model_.reference, metrics_, clock_));
+    }
     ASSIGN_OR_RETURN(batcher_, Batcher::Start({.workers = options_.workers,
                                                .max_batch_tokens = batch_tokens,
                                                .cost = cost,
@@ -173,7 +179,8 @@ class GrpcServer final : public Server {
                                                .max_queue_tokens = options_.max_queue_tokens,
                                                .max_queue_time = options_.max_queue_time},
                                               clock_, metrics_, [this] {
-                                                return MakeWarmRunner(*model_.engine, options_.model_dir);
+                                                return MakeWarmRunner(*model_.engine, options_.model_dir,
+                                                                      shadow_.get());
                                               }));
     const std::string name = ModelName(options_.model_dir);
     LOG(INFO) << "Loaded the model. name=" << LogValue(name)
@@ -191,6 +198,11 @@ class GrpcServer final : public Server {
       LOG(INFO) << "The model passed its self-check. sequences=" << info.self_check->sequences
                 << " error=" << info.self_check->error
                 << " tolerance=" << info.self_check->tolerance;
+    }
+    if (!info.tensors_nonfinite.empty()) {
+      LOG(WARNING) << "The model has weights that are not finite; --allow_nonfinite_weights has "
+                      "them served. tensors="
+                   << LogValue(absl::StrJoin(info.tensors_nonfinite, "; "));
     }
     if (!info.tensors_unused.empty()) {
       LOG(WARNING) << "The model folder has tensors that are not used. names="
@@ -268,6 +280,7 @@ class GrpcServer final : public Server {
   // What gives gRPC the sockets that the listener has accepted.
   std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> connections_;
   ServedModel model_;
+  std::unique_ptr<Shadow> shadow_;  // null: nothing is compared; the batcher's workers use it
   std::unique_ptr<Batcher> batcher_;
   std::unique_ptr<Watchdog> watchdog_;
   std::optional<HeapTrimmer> trimmer_;

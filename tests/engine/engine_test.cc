@@ -475,6 +475,29 @@ TEST(EngineNumbersTest, NonFiniteWeightsAreRefusedByNameAllTogether) {
                                "the first of 2"))));
 }
 
+TEST(EngineNumbersTest, NonFiniteWeightsThatAreAllowedFailWhatTheyReach) {
+  const TempFolder folder;
+  WriteRandomBert(kSmallBert, folder);
+  Put(folder, "encoder.layer.1.output.dense.weight", 7, NAN);
+  const auto engine =
+      Engine::Load({.model_dir = folder.path(), .allow_nonfinite_weights = true});
+  ASSERT_THAT(engine, IsOk());
+  EXPECT_THAT((*engine)->info().tensors_nonfinite,
+              ElementsAre(HasSubstr("\"encoder.layer.1.output.dense.weight\": element 7 is nan")));
+  const auto worker = NewWorker(**engine);
+  const std::vector<int32_t> ids = {3, 6, 9};
+  OutputSpec below, behind;
+  below.hidden_states = {1};
+  behind.last_hidden_state = true;
+  Prepared finite(**engine, {.sequences = {{.input_ids = ids}}, .outputs = below});
+  Prepared reached(**engine, {.sequences = {{.input_ids = ids}}, .outputs = behind});
+  std::vector<BatchItem> items;
+  for (Prepared* call : {&finite, &reached}) call->AppendItems(items);
+  EXPECT_THAT(worker->Run(items, NeverAbandoned), IsOk());
+  EXPECT_THAT(items[0].status, IsOk());
+  EXPECT_THAT(items[1].status, StatusIs(absl::StatusCode::kInternal, HasSubstr("not finite")));
+}
+
 TEST(EngineNumbersTest, ANonFiniteWeightThatIsReadTwiceIsToldOnce) {
   nlohmann::json config = TinyDebertaV2();
   config["share_att_key"] = false;  // the table's products are made of matrices of their own

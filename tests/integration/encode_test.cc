@@ -747,6 +747,26 @@ TEST(CancelTest, ACancelledCallIsNotRun) {
   EXPECT_EQ(server.Metric("encoderd_calls_total{code=\"CANCELLED\",method=\"Encode\"}"), 1);
 }
 
+// ---- The shadow -------------------------------------------------------------------------------
+
+TEST(ShadowTest, NoCallWaitsForASampleAndTheErrorIsExported) {
+  Options options = TestOptions();
+  options.shadow_every = 1;
+  options.workers = 2;
+  TestServer server(options);
+  server.reference().SetError(50);
+  server.reference().latch().Close();
+  EXPECT_TRUE(server.Encode(IdsRequest({{1, 2}})).ok());
+  server.reference().latch().AwaitWaiting(1);
+  for (int call = 0; call < 50; ++call) EXPECT_TRUE(server.Encode(IdsRequest({{1, 2}})).ok());
+  EXPECT_EQ(server.Metric("encoderd_shadow_sampled_total"), 51);
+  EXPECT_GE(server.Metric("encoderd_shadow_dropped_total{reason=\"no_room\"}"), 46);
+  EXPECT_EQ(server.Metric("encoderd_shadow_error_count"), 0);
+  server.reference().latch().Open();
+  while (server.Metric("encoderd_shadow_error_count") < 1) absl::SleepFor(absl::Milliseconds(1));
+  EXPECT_GT(server.Metric("encoderd_shadow_error_sum"), 1e-3);
+}
+
 // ---- GetModel ---------------------------------------------------------------------------------
 
 TEST(GetModelTest, SaysEverythingThatIsServed) {

@@ -116,10 +116,12 @@ TEST(CommandTest, HelpNamesEveryFlagAndExitCode) {
                            "--precision",
                            "--precision_error_max",
                            "--precision_file",
+                           "--shadow_rate",
                            "--isa_max",
                            "--log_format",
                            "--termination_log",
                            "--strict",
+                           "--allow_nonfinite_weights",
                            "--check",
                            "--version",
                            "64 flags",
@@ -393,6 +395,29 @@ TEST(ServingTest, WhatAPrecisionWasChosenByIsTold) {
   EXPECT_EQ(model.precision_trials(0).precision(), "fp32");
   EXPECT_EQ(model.precision_trials(0).error(), 0);
   EXPECT_GT(model.precision_trials(0).tokens_per_second(), 0);
+}
+
+TEST(ServingTest, WeightsThatAreNotFiniteAreServedWhereTheyAreAllowed) {
+  const TemporaryFolder folder;
+  fs::copy(kBert, folder.path(), fs::copy_options::recursive);
+  {
+    // The last tensor, which is the pooler's, becomes NaN.
+    std::fstream file(folder / "model.safetensors", std::ios::in | std::ios::out);
+    file.seekp(-4, std::ios::end) << std::string(4, '\xff');
+  }
+  Encoderd encoderd({"--model_dir=" + folder.path(), "--allow_nonfinite_weights"});
+  encoderd.AwaitServing();
+  EXPECT_THAT(encoderd.process().output(),
+              AllOf(HasSubstr("The model has weights that are not finite"),
+                    HasSubstr("pooler.dense.")));
+  v1::EncodeRequest request = PooledRequest({5, 6, 7});
+  v1::EncodeResponse response;
+  grpc::ClientContext reached_not;
+  EXPECT_TRUE(encoderd.encoder().Encode(&reached_not, request, &response).ok());
+  request.mutable_outputs()->mutable_pooled(0)->set_kind(v1::POOLING_POOLER);
+  grpc::ClientContext reached;
+  EXPECT_EQ(encoderd.encoder().Encode(&reached, request, &response).error_code(),
+            grpc::StatusCode::INTERNAL);
 }
 
 // Nobody calls, so nothing polls and nothing spins: workers, gRPC, watchdog and metrics sleep.

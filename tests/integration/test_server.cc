@@ -45,6 +45,10 @@ TestServer::TestServer(const Options& options, Clock& clock)
 }
 
 TestServer::TestServer(const Options& options, NotLoaded, Clock& clock) {
+  if (options.shadow_every > 0) {
+    unloaded_reference_ = std::make_unique<FakeEngine>();
+    reference_ = unloaded_reference_.get();
+  }
   auto metrics = Metrics::Start("", Version(), "test");
   CHECK(metrics.ok()) << metrics.status();
   metrics_ = *std::move(metrics);
@@ -56,11 +60,17 @@ TestServer::TestServer(const Options& options, NotLoaded, Clock& clock) {
   health_ = grpc::health::v1::Health::NewStub(channel_);
 }
 
-TestServer::~TestServer() { engine_->latch().Open(); }
+TestServer::~TestServer() {
+  engine_->latch().Open();
+  if (reference_ != nullptr) reference_->latch().Open();
+}
 
 absl::Status TestServer::Load() {
-  return server_->Load(
-      [this]() -> absl::StatusOr<std::unique_ptr<Engine>> { return std::move(unloaded_engine_); });
+  return server_->Load([this]() -> absl::StatusOr<ServedModel> {
+    ServedModel model(std::move(unloaded_engine_));
+    model.reference = std::move(unloaded_reference_);
+    return model;
+  });
 }
 
 std::shared_ptr<grpc::Channel> TestServer::Connect(const grpc::ChannelArguments& arguments) const {

@@ -64,6 +64,8 @@ class TestServer {
 
   Server& server() { return *server_; }
   FakeEngine& engine() { return *engine_; }
+  // What is loaded beside it where the options have a shadow rate.
+  FakeEngine& reference() { return *reference_; }
 
   // A channel with a connection of its own.
   std::shared_ptr<grpc::Channel> Connect(const grpc::ChannelArguments& arguments = {}) const;
@@ -82,6 +84,8 @@ class TestServer {
  private:
   std::unique_ptr<FakeEngine> unloaded_engine_ = std::make_unique<FakeEngine>();
   FakeEngine* const engine_ = unloaded_engine_.get();
+  std::unique_ptr<FakeEngine> unloaded_reference_;
+  FakeEngine* reference_ = nullptr;
   std::unique_ptr<Metrics> metrics_;
   std::unique_ptr<Server> server_;
   std::shared_ptr<grpc::Channel> channel_;

@@ -13,13 +13,22 @@ namespace encoderd {
 namespace {
 
 TEST(MemoryNeedTest, CountsEveryWorkerEveryHelperAndAllThatCallsMayHold) {
-  EngineInfo info = {
-      .weights_bytes = 1000, .scratch_bytes_per_worker = 10, .scratch_bytes_per_helper = 4};
-  const MemoryNeed need = MemoryNeedOf(info, {.workers = 3, .max_inflight_bytes = 28});
+  const auto engine = [](int64_t weights) {
+    auto made = std::make_unique<FakeEngine>();
+    made->mutable_info() = {.weights_bytes = weights,
+                            .scratch_bytes_per_worker = 10,
+                            .scratch_bytes_per_helper = 4};
+    return made;
+  };
+  ServedModel model(engine(1000));
+  const Options options = {.workers = 3, .max_inflight_bytes = 28};
+  const MemoryNeed need = MemoryNeedOf(model, options);
   EXPECT_EQ(need.weights, 1000);
   EXPECT_EQ(need.scratch, 38);
   EXPECT_EQ(need.calls, 28);
   EXPECT_EQ(need.Total(), need.process + 1066);
+  model.reference = engine(5000);
+  EXPECT_EQ(MemoryNeedOf(model, options).Total(), need.Total() + 5020);
 }
 
 TEST(CheckReportTest, ListsUnusedTensors) {

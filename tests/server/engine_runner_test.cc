@@ -154,6 +154,13 @@ TEST(MakeWarmRunnerTest, FailsWhenThereIsNoMemory) {
               StatusIs(absl::StatusCode::kResourceExhausted));
 }
 
+TEST(MakeWarmRunnerTest, TakesAModelOfWhichNoFiniteNumbersAreExpected) {
+  FakeEngine engine;
+  engine.SetBroken();
+  engine.mutable_info().tensors_nonfinite = {"encoder.weight"};
+  EXPECT_THAT(MakeWarmRunner(engine, "/models/fake"), IsOk());
+}
+
 TEST(MakeWarmRunnerTest, NamesTheFolderOfAModelThatGivesNoFiniteNumbers) {
   FakeEngine engine;
   engine.SetBroken();

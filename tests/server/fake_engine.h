@@ -46,6 +46,9 @@ class FakeEngine : public Engine {
   const EngineInfo& info() const override { return info_; }
   absl::StatusOr<Answer> AllocateAnswer(const Plan& plan) const override;
   absl::StatusOr<std::unique_ptr<Worker>> CreateWorker() const override;
+  absl::StatusOr<std::unique_ptr<Worker>> CreateLoneWorker() const override {
+    return CreateWorker();
+  }
 
   // The value at `row` and `column` of last_hidden_state of a sequence: depends on its id there.
   static float Value(int32_t id, int64_t row, int64_t column) {

@@ -10,6 +10,7 @@
 
 #include "absl/flags/reflection.h"
 #include "absl/status/status_matchers.h"
+#include "absl/strings/str_cat.h"
 #include "server/flag_parser.h"
 
 namespace encoderd {
@@ -37,7 +38,8 @@ TEST_F(OptionsTest, HasTheDocumentedDefaults) {
   const Options options = Read({"--model_dir=/m"});
   EXPECT_THAT(faults_, IsEmpty());
   EXPECT_EQ(Describe(options),
-            "model_dir=/m strict=false listen=127.0.0.1:50051 metrics_listen=127.0.0.1:9090 "
+            "model_dir=/m strict=false allow_nonfinite_weights=false "
+            "listen=127.0.0.1:50051 metrics_listen=127.0.0.1:9090 "
             "plaintext=false max_connections=1024 max_connection_inflight=64 max_connection_age=0 "
             "max_connection_age_grace=1m min_ping_interval=5s max_sequence_tokens=0 "
             "max_request_sequences=1024 max_request_tokens=65536 max_response_bytes=268435456 "
@@ -45,13 +47,14 @@ TEST_F(OptionsTest, HasTheDocumentedDefaults) {
             "max_queue_tokens=131072 "
             "max_queue_time=5s predict_deadlines=true workers=0 max_batch_tokens=0 "
             "max_batch_wait=0 isa_max=auto precision=fp32 "
-            "precision_error_max=0.01 precision_file=\"\" "
+            "precision_error_max=0.01 precision_file=\"\" shadow_rate=0 "
             "drain_delay=0 drain_timeout=20s log_format=text termination_log=\"\"");
 }
 
 TEST_F(OptionsTest, TakesEveryFlagIntoItsOwnMember) {
   const Options options = Read({"--model_dir=/m n",
                                 "--strict",
+                                "--allow_nonfinite_weights",
                                 "--check",
                                 "--listen=0.0.0.0:1",
                                 "--plaintext",
@@ -77,6 +80,7 @@ TEST_F(OptionsTest, TakesEveryFlagIntoItsOwnMember) {
                                 "--precision=auto",
                                 "--precision_error_max=0.125",
                                 "--precision_file=/p",
+                                "--shadow_rate=1/3",
                                 "--isa_max=avx2",
                                 "--drain_delay=14s",
                                 "--drain_timeout=15s",
@@ -86,14 +90,15 @@ TEST_F(OptionsTest, TakesEveryFlagIntoItsOwnMember) {
   EXPECT_TRUE(options.check);
   EXPECT_EQ(options.log_format, LogFormat::kJson);
   EXPECT_EQ(Describe(options),
-            "model_dir=\"/m n\" strict=true listen=0.0.0.0:1 metrics_listen=[::1]:2 "
+            "model_dir=\"/m n\" strict=true allow_nonfinite_weights=true "
+            "listen=0.0.0.0:1 metrics_listen=[::1]:2 "
             "plaintext=true max_connections=16 max_connection_inflight=3 max_connection_age=5m "
             "max_connection_age_grace=16s min_ping_interval=17s max_sequence_tokens=4 "
             "max_request_sequences=5 max_request_tokens=6 max_response_bytes=7000 "
             "max_inflight_bytes=134224728 default_deadline=8s max_queue_requests=9 "
             "max_queue_tokens=10 max_queue_time=11s predict_deadlines=false "
             "workers=12 max_batch_tokens=13 max_batch_wait=1ms isa_max=avx2 "
-            "precision=auto precision_error_max=0.125 precision_file=/p drain_delay=14s drain_timeout=15s log_format=json termination_log=/t");
+            "precision=auto precision_error_max=0.125 precision_file=/p shadow_rate=1/3 drain_delay=14s drain_timeout=15s log_format=json termination_log=/t");
 }
 
 TEST_F(OptionsTest, ReportsAllFaultsAtOnce) {
@@ -148,6 +153,19 @@ TEST_F(OptionsTest, RefusesAPinForAPrecisionThatIsNotLeftOpen) {
   Read({"--model_dir=/m", "--precision=bf16", "--precision_file=/p"});
   EXPECT_THAT(faults_,
               ElementsAre("--precision_file: expected none without --precision=auto, got /p"));
+}
+
+TEST_F(OptionsTest, RefusesAShadowRateThatIsNoneOrComparesNothing) {
+  for (const char* rate : {"", "1", "2/3", "1/0", "1/-3", "1/1000000001", "1/3x", "0.1", "1/"}) {
+    const std::string flag = absl::StrCat("--shadow_rate=", rate);
+    Read({"--model_dir=/m", "--precision=auto", flag.c_str()});
+    EXPECT_THAT(faults_, ElementsAre(HasSubstr("--shadow_rate: expected 0 or 1/N"))) << rate;
+  }
+  Read({"--model_dir=/m", "--shadow_rate=1/3"});
+  EXPECT_THAT(faults_, ElementsAre("--shadow_rate: expected 0 with --precision=fp32, which it "
+                                   "compares with, got 1/3"));
+  Read({"--model_dir=/m", "--precision=int8", "--shadow_rate=1/3"});
+  EXPECT_THAT(faults_, IsEmpty());
 }
 
 TEST_F(OptionsTest, RefusesASequenceThatNoCallCanCarry) {
