@@ -161,7 +161,7 @@ TEST_F(OptionsTest, RefusesAShadowRateThatIsNoneOrComparesNothing) {
     Read({"--model_dir=/m", "--precision=auto", flag.c_str()});
     EXPECT_THAT(faults_, ElementsAre(HasSubstr("--shadow_rate: expected 0 or 1/N"))) << rate;
   }
-  Read({"--model_dir=/m", "--shadow_rate=1/3"});
+  Read({"--model_dir=/m", "--precision=fp32", "--shadow_rate=1/3"});
   EXPECT_THAT(faults_, ElementsAre("--shadow_rate: expected 0 with --precision=fp32, which it "
                                    "compares with, got 1/3"));
   Read({"--model_dir=/m", "--precision=int8", "--shadow_rate=1/3"});
