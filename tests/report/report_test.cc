@@ -14,9 +14,10 @@ using ::testing::Not;
 Measurement Made(std::vector<Found> rounds, Better better = Better::kHigher) {
   return {.key = "made",
           .figures = {{"made ÷ up", 0.9, 1.0, better}},
-          .round = [rounds, next = size_t{0}](const Settings&) mutable {
-            return std::vector<Found>{rounds[next++ % rounds.size()]};
-          },
+          .round =
+              [rounds, next = size_t{0}](const Settings&) mutable {
+                return std::vector<Found>{rounds[next++ % rounds.size()]};
+              },
           .rounds = static_cast<int>(rounds.size())};
 }
 

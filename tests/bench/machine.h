@@ -1,0 +1,25 @@
+// machine.h — what all cores of this machine can do right now.
+#pragma once
+
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "engine/precision.h"
+
+namespace encoderd::bench {
+
+enum class Limit {
+  kRegisters,  // ops::RegisterLoop
+  kMatmul,     // ops::MachineMatmul
+};
+
+struct MachineRate {
+  double operations = 0;       // per second, the threads' rates added up
+  std::string implementation;  // the instruction, or oneDNN's name of what ran
+};
+
+// On `threads` threads at once, for `seconds`. Errors: those of the two.
+absl::StatusOr<MachineRate> MeasureMachine(Limit limit, Precision precision, int threads,
+                                           double seconds);
+
+}  // namespace encoderd::bench
