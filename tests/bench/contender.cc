@@ -24,7 +24,7 @@ namespace {
 using nlohmann::json;
 
 // The longest of its steps: conversion and quantisation of a model, on two busy cores.
-constexpr absl::Duration kPatience = absl::Minutes(5);
+constexpr absl::Duration kPatience = absl::Minutes(10);
 
 absl::Duration CpuTime(pid_t pid) {
   clockid_t clock;
@@ -37,6 +37,7 @@ absl::Duration CpuTime(pid_t pid) {
 
 absl::StatusOr<std::unique_ptr<Contender>> Contender::Start(std::vector<std::string> command,
                                                             const std::string& log) {
+  signal(SIGPIPE, SIG_IGN);  // one that has ended is an error of its own
   int to[2], from[2];
   CHECK_EQ(pipe2(to, O_CLOEXEC), 0);
   CHECK_EQ(pipe2(from, O_CLOEXEC), 0);
