@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <string_view>
 
+#include "engine/profile.h"
 #include "engine/status_macros.h"
 
 namespace encoderd {
@@ -118,6 +119,10 @@ absl::Status BlockRunner::AttendSegment(const BlockPhase& phase, const Tile& til
     qkv = phase.input[static_cast<size_t>(segment.tile)].qkv + segment.row * 3 * spec_.hidden_size;
   }
   float* const context = scratch_.context.floats().data() + segment.row * spec_.hidden_size;
+  // Of q·kᵀ and of what is summed of v, where no mask leaves any out.
+  const OpTimer timer(
+      OpKind::kAttention,
+      4.0 * static_cast<double>(segment.tokens * sequence.tokens * spec_.hidden_size));
   ASSIGN_OR_RETURN(
       const bool finite,
       weights_.attention.Run({.qkv = qkv,
@@ -137,71 +142,84 @@ absl::Status BlockRunner::AttendSegment(const BlockPhase& phase, const Tile& til
   return absl::OkStatus();
 }
 
+absl::Status BlockRunner::Multiply(OpKind kind, const ops::Linear& product, const float* src,
+                                   int64_t rows, const float* other, float* dst) {
+  const OpTimer timer(kind, 2.0 * static_cast<double>(rows * product.in() * product.out()));
+  return product.Run(src, rows, other, dst, scratch_.scratchpad.bytes());
+}
+
+void BlockRunner::Normalize(const ops::LayerNorm& norm, const float* src, int64_t rows,
+                            float* dst) {
+  const OpTimer timer(OpKind::kNorm);
+  norm.Run(src, rows, dst);
+}
+
 absl::Status BlockRunner::RunRowWise(const BlockWeights& block, int64_t rows, const float* x,
                                      float* dst, Stop stop) {
   const float* const context = scratch_.context.floats().data();
   float* const sum = scratch_.inner.floats().data();
   float* const ffn = scratch_.ffn.floats().data();
-  const std::span<std::byte> scratchpad = scratch_.scratchpad.bytes();
 
   RETURN_IF_ERROR(Unless(stop));
   if (!block.ffn_in.has_value()) {
     if (spec_.norm != NormPlacement::kPost) {
-      return block.attention_output.Run(context, rows, x, dst, scratchpad);
+      return Multiply(OpKind::kAttentionOutput, block.attention_output, context, rows, x, dst);
     }
-    RETURN_IF_ERROR(block.attention_output.Run(context, rows, x, sum, scratchpad));
-    block.norm1->Run(sum, rows, dst);
+    RETURN_IF_ERROR(
+        Multiply(OpKind::kAttentionOutput, block.attention_output, context, rows, x, sum));
+    Normalize(*block.norm1, sum, rows, dst);
     return absl::OkStatus();
   }
   // What enters the FFN, and what is added to what leaves it.
   const float* in = sum;
   const float* residual = sum;
-  RETURN_IF_ERROR(block.attention_output.Run(context, rows, x, sum, scratchpad));
+  RETURN_IF_ERROR(
+      Multiply(OpKind::kAttentionOutput, block.attention_output, context, rows, x, sum));
   if (spec_.norm == NormPlacement::kPost) {
-    block.norm1->Run(sum, rows, dst);
+    Normalize(*block.norm1, sum, rows, dst);
     in = residual = dst;
   } else if (spec_.norm == NormPlacement::kPre) {
-    block.norm2->Run(sum, rows, dst);
+    Normalize(*block.norm2, sum, rows, dst);
     in = dst;
   }
   RETURN_IF_ERROR(RunFfnIn(block, rows, in, ffn, stop));
   RETURN_IF_ERROR(Unless(stop));
   if (spec_.norm != NormPlacement::kPost) {
-    return block.ffn_out->Run(ffn, rows, residual, dst, scratchpad);
+    return Multiply(OpKind::kFfnOut, *block.ffn_out, ffn, rows, residual, dst);
   }
-  RETURN_IF_ERROR(block.ffn_out->Run(ffn, rows, residual, sum, scratchpad));
-  block.norm2->Run(sum, rows, dst);
+  RETURN_IF_ERROR(Multiply(OpKind::kFfnOut, *block.ffn_out, ffn, rows, residual, sum));
+  Normalize(*block.norm2, sum, rows, dst);
   return absl::OkStatus();
 }
 
 absl::Status BlockRunner::RunFfnIn(const BlockWeights& block, int64_t rows, const float* x,
                                    float* dst, Stop stop) {
-  const std::span<std::byte> scratchpad = scratch_.scratchpad.bytes();
   RETURN_IF_ERROR(Unless(stop));
   if (!block.ffn_gate.has_value()) {
-    return block.ffn_in->Run(x, rows, /*other=*/nullptr, dst, scratchpad);
+    return Multiply(OpKind::kFfnIn, *block.ffn_in, x, rows, /*other=*/nullptr, dst);
   }
   float* const gate = scratch_.gate.floats().data();
-  RETURN_IF_ERROR(block.ffn_gate->Run(x, rows, /*other=*/nullptr, gate, scratchpad));
+  RETURN_IF_ERROR(Multiply(OpKind::kFfnIn, *block.ffn_gate, x, rows, /*other=*/nullptr, gate));
   RETURN_IF_ERROR(Unless(stop));
-  return block.ffn_in->Run(x, rows, /*other=*/gate, dst, scratchpad);
+  return Multiply(OpKind::kFfnIn, *block.ffn_in, x, rows, /*other=*/gate, dst);
 }
 
 absl::Status BlockRunner::Project(const BlockPhase& phase, const Tile& tile, int64_t rows,
                                   const float* x, float* qkv, Stop stop) {
   const int64_t layer = *phase.project;
   const BlockWeights& block = BlockOf(layer);
-  const std::span<std::byte> scratchpad = scratch_.scratchpad.bytes();
   RETURN_IF_ERROR(Unless(stop));
   if (spec_.norm == NormPlacement::kPre && block.norm1.has_value()) {
     float* const normed = scratch_.inner.floats().data();
-    block.norm1->Run(x, rows, normed);
+    Normalize(*block.norm1, x, rows, normed);
     x = normed;
   }
   float* const dst = tile.piece ? scratch_.qkv.floats().data() : qkv;
   // Matrices shared by the heads see each head of a token as a row of its own.
   const int64_t rows_per_token = spec_.hidden_width(layer) / block.qkv.in();
-  RETURN_IF_ERROR(block.qkv.Run(x, rows * rows_per_token, /*other=*/nullptr, dst, scratchpad));
+  RETURN_IF_ERROR(
+      Multiply(OpKind::kQkv, block.qkv, x, rows * rows_per_token, /*other=*/nullptr, dst));
+  const OpTimer timer(OpKind::kPacking);
   const auto& rotary = spec_.window_of(layer) > 0 ? weights_.rotary_local : weights_.rotary;
   if (rotary.has_value()) {
     Turn(*rotary, *phase.layout, tile, rows, /*stride=*/3 * spec_.hidden_size, dst);

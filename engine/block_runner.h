@@ -13,6 +13,7 @@
 #include "absl/status/statusor.h"
 #include "engine/block_phase.h"
 #include "engine/model/spec.h"
+#include "engine/profile.h"
 #include "engine/tensor/buffer.h"
 #include "engine/weights.h"
 
@@ -56,6 +57,9 @@ class BlockRunner {
   absl::Status Attend(const BlockPhase& phase, const Tile& tile, Stop stop);
   absl::Status AttendSegment(const BlockPhase& phase, const Tile& tile, const Segment& segment,
                              Stop stop);
+  absl::Status Multiply(OpKind kind, const ops::Linear& product, const float* src, int64_t rows,
+                        const float* other, float* dst);
+  void Normalize(const ops::LayerNorm& norm, const float* src, int64_t rows, float* dst);
   absl::Status RunRowWise(const BlockWeights& block, int64_t rows, const float* x, float* dst,
                           Stop stop);
   absl::Status RunFfnIn(const BlockWeights& block, int64_t rows, const float* x, float* dst,

@@ -127,6 +127,7 @@ absl::Status Encoder::Begin(int64_t first_block) {
     results_.push_back(rows_->First(tile));
     float* const rows = results_.back().hidden;
     if (first_block == 0) {
+      const OpTimer timer(OpKind::kEmbedding);
       RETURN_IF_ERROR(embedder_.Run(*layout_, tile, steps_, rows));
       continue;
     }
@@ -256,6 +257,7 @@ HiddenRows Encoder::RowsOf(const PlacedSequence& sequence, int64_t width) {
 }
 
 void Encoder::WriteHiddenState(int64_t layer) {
+  const OpTimer timer(OpKind::kOutputs);
   const int64_t width = spec_.hidden_width(layer);
   for (const PlacedSequence& sequence : layout_->sequences()) {
     if (sequence.item->plan->layers_run < layer) continue;
@@ -264,6 +266,7 @@ void Encoder::WriteHiddenState(int64_t layer) {
 }
 
 absl::Status Encoder::WriteFinal() {
+  const OpTimer timer(OpKind::kOutputs);
   if (contacts_.has_value()) contacts_->Write();
   const int64_t behind_all = 2 * spec_.num_layers;
   for (size_t i = 0; shared_.weights.final_norm.has_value() && i < results_.size(); ++i) {

@@ -58,7 +58,7 @@ struct EngineInfo {
   std::string tokenizer_sha256;
   std::vector<std::string> tensors_used;
   std::vector<std::string> tensors_unused;
-  std::vector<std::string> tensors_harmless;  // not used either, and known to mean nothing
+  std::vector<std::string> tensors_harmless;   // not used either, and known to mean nothing
   std::vector<std::string> tensors_nonfinite;  // which, and what is wrong; where that is allowed
   std::vector<std::string> stray_files;  // safetensors files of the folder that were not opened
   int64_t parameters = 0;

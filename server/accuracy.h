@@ -22,9 +22,9 @@ double LargestError(std::span<const float> expected, std::span<const float> got,
 // last_hidden_state [S, hidden] of the sequence, run as a batch of its own. Errors: those of
 // Engine::AllocateAnswer and Worker::Run; kInternal when it is not finite; kInvalidArgument when
 // the engine does not take the sequence; kCancelled once `abandoned` has said so.
-absl::StatusOr<AnswerTensor> LastHiddenState(
-    const Engine& engine, Worker& worker, const Sequence& sequence,
-    absl::FunctionRef<bool()> abandoned = NeverAbandoned);
+absl::StatusOr<AnswerTensor> LastHiddenState(const Engine& engine, Worker& worker,
+                                             const Sequence& sequence,
+                                             absl::FunctionRef<bool()> abandoned = NeverAbandoned);
 
 // Made-up sequences of several lengths, the same in every process: of random ids of the whole
 // vocabulary, or of vectors of normal numbers.

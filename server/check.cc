@@ -49,11 +49,11 @@ std::string Trials(const std::optional<PrecisionChoice>& choice) {
                                       choice->error_max);
   for (const PrecisionTrial& trial : choice->trials) {
     const std::string name(PrecisionName(trial.precision));
-    absl::StrAppend(&table,
-                    trial.refused.empty()
-                        ? absl::StrFormat("  %s  error %-10.3g %6.0f tokens/s of one worker\n", name,
-                                          trial.error, trial.tokens_per_second)
-                        : absl::StrFormat("  %s  refused: %s\n", name, trial.refused));
+    absl::StrAppend(
+        &table, trial.refused.empty()
+                    ? absl::StrFormat("  %s  error %-10.3g %6.0f tokens/s of one worker\n", name,
+                                      trial.error, trial.tokens_per_second)
+                    : absl::StrFormat("  %s  refused: %s\n", name, trial.refused));
   }
   return table;
 }
@@ -106,9 +106,10 @@ std::string CheckReport(const ServedModel& model, const Options& options) {
       Line("largest answer", Mebibytes(options.max_response_bytes)),
       Line("largest request", Mebibytes(kMaxRequestBytes)),
       Line("suggested memory request",
-           absl::StrCat(Mebibytes(need.Total()), " = process ", Mebibytes(need.process),
-                        " + weights + scratch of all workers and helpers + shadow + calls in flight ",
-                        Mebibytes(need.calls))));
+           absl::StrCat(
+               Mebibytes(need.Total()), " = process ", Mebibytes(need.process),
+               " + weights + scratch of all workers and helpers + shadow + calls in flight ",
+               Mebibytes(need.calls))));
 }
 
 }  // namespace encoderd

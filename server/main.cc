@@ -3,6 +3,7 @@
 // The life of a call, from here: server.cc wires everything together; encode_call.cc checks a call,
 // queues and answers it; batching/batcher.h makes batches; engine/engine.h runs them;
 // engine/encoder.cc is the forward pass.
+#include <algorithm>
 #include <cstdlib>
 #include <future>
 #include <iostream>
@@ -24,6 +25,7 @@
 #include "server/log.h"
 #include "server/metrics.h"
 #include "server/options.h"
+#include "server/profile_report.h"
 #include "server/served_model.h"
 #include "server/server.h"
 #include "server/signals.h"
@@ -74,6 +76,21 @@ ExitCode Check(const Options& options) {
   const auto model = LoadModel(options);
   if (!model.ok()) return LoadFailed(model.status());
   std::cout << CheckReport(*model, options);
+  return kOk;
+}
+
+// One worker alone, with room for the whole batch.
+ExitCode PrintProfile(Options options, const BatchShape& shape) {
+  options.workers = 1;
+  options.max_batch_tokens = std::max(options.max_batch_tokens, shape.sequences * shape.tokens);
+  const auto model = LoadModel(options);
+  if (!model.ok()) return LoadFailed(model.status());
+  const auto report = ProfileReport(*model->engine, shape);
+  if (!report.ok()) {
+    const bool flags = absl::IsInvalidArgument(report.status());
+    return Fail(flags ? kBadFlags : kInternal, report.status());
+  }
+  std::cout << *report;
   return kOk;
 }
 
@@ -147,6 +164,7 @@ ExitCode Main(int argc, char** argv) {
   if (const absl::Status cpu = CheckCpu(options); !cpu.ok()) return Fail(kBadFlags, cpu);
   options.workers = WorkersOf(options);
   SetHeapPolicy(options.workers);
+  if (options.profile.has_value()) return PrintProfile(options, *options.profile);
   return options.check ? Check(options) : Serve(options, signals);
 }
 

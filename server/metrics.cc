@@ -238,9 +238,9 @@ struct Metrics::State {
                  "Batches that were not run to their end, because every caller had gone.");
   Counter& shadow_sampled = AddCounter(*registry, "encoderd_shadow_sampled_total",
                                        "Sequences that were sampled to be compared with fp32.");
-  Histogram& shadow_error = AddHistogram(
-      *registry, "encoderd_shadow_error",
-      "Largest 1 - cosine of a sampled sequence's tokens to fp32.", ErrorBuckets());
+  Histogram& shadow_error =
+      AddHistogram(*registry, "encoderd_shadow_error",
+                   "Largest 1 - cosine of a sampled sequence's tokens to fp32.", ErrorBuckets());
   std::array<Counter*, kShadowDrops.size()> shadow_dropped;  // by ShadowDrop
   Gauge& in_flight = prometheus::BuildGauge()
                          .Name("encoderd_calls_in_flight")
@@ -383,8 +383,9 @@ void Metrics::SetModel(const ModelLabels& model) {
 void Metrics::SetPrecisionTrials(std::span<const PrecisionTrial> trials) {
   auto& errors = prometheus::BuildGauge()
                      .Name("encoderd_precision_error")
-                     .Help("Largest 1 - cosine of a token to fp32 on fixed sequences, measured to "
-                           "choose the precision.")
+                     .Help(
+                         "Largest 1 - cosine of a token to fp32 on fixed sequences, measured to "
+                         "choose the precision.")
                      .Register(*state_->registry);
   auto& rates = prometheus::BuildGauge()
                     .Name("encoderd_precision_tokens_per_second")

@@ -34,6 +34,15 @@ struct ListenAddress {
   bool IsLoopback() const;       // 127.0.0.0/8, ::1, localhost
 };
 
+// Sequences of a batch, and the tokens of each.
+struct BatchShape {
+  // "8x128"; nothing for another text, or for more than 1048576 tokens in all.
+  static std::optional<BatchShape> Parse(std::string_view text);
+
+  int64_t sequences = 0;
+  int64_t tokens = 0;
+};
+
 // One member per flag, of the same name; help texts in options.cc say what each means. Values are
 // as given: 0 where the flag's 0 stands for "find it out".
 struct Options {
@@ -71,6 +80,7 @@ struct Options {
   bool strict = false;
   bool allow_nonfinite_weights = false;
   bool check = false;
+  std::optional<BatchShape> profile;
 };
 
 // What --help prints: usage, every flag by group with meaning, unit, range and default, and the

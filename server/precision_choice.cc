@@ -111,8 +111,8 @@ class Trials {
     RETURN_IF_ERROR(best_->Time(/*blocks=*/1).status());
     ASSIGN_OR_RETURN(const absl::Duration block, best_->Time(/*blocks=*/1));
     const double affordable = std::min(absl::FDivDuration(kBatchTime, block), 1e6);
-    blocks_ = std::clamp(static_cast<int64_t>(affordable), int64_t{1},
-                         best_->engine().spec().num_layers);
+    blocks_ =
+        std::clamp(static_cast<int64_t>(affordable), int64_t{1}, best_->engine().spec().num_layers);
     ASSIGN_OR_RETURN(absl::Duration time, best_->Time(blocks_));
     for (int round = 1; round < kRounds; ++round) {
       ASSIGN_OR_RETURN(const absl::Duration again, best_->Time(blocks_));
@@ -147,8 +147,8 @@ class Trials {
     for (size_t i = 0; i < expected_.size(); ++i) {
       if (!expected_[i].has_value()) continue;
       ASSIGN_OR_RETURN(const AnswerTensor got, challenger.Run(fixed_->sequences()[i]));
-      largest = std::max(
-          largest, LargestError(expected_[i]->data.floats(), got.data.floats(), width_));
+      largest =
+          std::max(largest, LargestError(expected_[i]->data.floats(), got.data.floats(), width_));
     }
     return largest;
   }

@@ -26,9 +26,8 @@ using Json = nlohmann::ordered_json;
 Json ToJson(const PrecisionTrial& trial) {
   const std::string name(PrecisionName(trial.precision));
   if (!trial.refused.empty()) return {{"precision", name}, {"refused", trial.refused}};
-  return {{"precision", name},
-          {"error", trial.error},
-          {"tokens_per_second", trial.tokens_per_second}};
+  return {
+      {"precision", name}, {"error", trial.error}, {"tokens_per_second", trial.tokens_per_second}};
 }
 
 std::string ToText(const PrecisionChoice& choice) {
@@ -79,9 +78,9 @@ class Members {
   }
   bool Has(const char* key) const { return left_.contains(key); }
   void Fault(const char* key, const char* expected, const nlohmann::json& got) {
-    status_.Update(absl::InvalidArgumentError(
-        absl::StrCat(where_, key, ": expected ", expected, ", got ",
-                     got.is_null() ? "none" : Printable(got.dump()))));
+    status_.Update(
+        absl::InvalidArgumentError(absl::StrCat(where_, key, ": expected ", expected, ", got ",
+                                                got.is_null() ? "none" : Printable(got.dump()))));
   }
   // Nothing may be left.
   absl::Status End() {

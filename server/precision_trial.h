@@ -11,8 +11,8 @@ namespace encoderd {
 // What was found out about one precision.
 struct PrecisionTrial {
   Precision precision = Precision::kFp32;
-  std::string refused;  // why it cannot be served here; then nothing was measured
-  double error = 0;     // the largest over the tokens of 1 − cosine to fp32
+  std::string refused;           // why it cannot be served here; then nothing was measured
+  double error = 0;              // the largest over the tokens of 1 − cosine to fp32
   double tokens_per_second = 0;  // of one worker, at 128 tokens a sequence
 };
 

@@ -167,8 +167,7 @@ class GrpcServer final : public Server {
                                      : EfficientBatchTokens(cost, info.max_batch_tokens);
     if (model_.reference != nullptr) {
       const ShadowOptions shadow = {.rate = options_.shadow_every, .workers = options_.workers};
-      ASSIGN_OR_RETURN(shadow_,
-                       Shadow::Start(shadow, engine, *model_.reference, metrics_, clock_));
+      ASSIGN_OR_RETURN(shadow_, Shadow::Start(shadow, engine, *model_.reference, metrics_, clock_));
     }
     ASSIGN_OR_RETURN(batcher_, Batcher::Start({.workers = options_.workers,
                                                .max_batch_tokens = batch_tokens,
@@ -179,7 +178,8 @@ class GrpcServer final : public Server {
                                                .max_queue_tokens = options_.max_queue_tokens,
                                                .max_queue_time = options_.max_queue_time},
                                               clock_, metrics_, [this] {
-                                                return MakeWarmRunner(*model_.engine, options_.model_dir,
+                                                return MakeWarmRunner(*model_.engine,
+                                                                      options_.model_dir,
                                                                       shadow_.get());
                                               }));
     const std::string name = ModelName(options_.model_dir);

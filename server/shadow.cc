@@ -110,9 +110,8 @@ void Shadow::Offer(const Sequence& sequence) {
 // ---- The shadow's thread ------------------------------------------------------------------------
 
 absl::StatusOr<std::unique_ptr<Shadow>> Shadow::Start(const ShadowOptions& options,
-                                                      const Engine& served,
-                                                      const Engine& reference, Metrics& metrics,
-                                                      Clock& clock) {
+                                                      const Engine& served, const Engine& reference,
+                                                      Metrics& metrics, Clock& clock) {
   std::unique_ptr<Shadow> shadow(new Shadow(options, served, reference, metrics, clock));
   ASSIGN_OR_RETURN(shadow->served_worker_, served.CreateLoneWorker());
   ASSIGN_OR_RETURN(shadow->reference_worker_, reference.CreateLoneWorker());

@@ -79,13 +79,14 @@ class Shadow {
  private:
   Shadow(const ShadowOptions& options, const Engine& served, const Engine& reference,
          Metrics& metrics, Clock& clock)
-      : options_(options), served_(served), reference_(reference), metrics_(metrics),
+      : options_(options),
+        served_(served),
+        reference_(reference),
+        metrics_(metrics),
         clock_(clock) {}
 
   bool IsSampled();
-  bool WorkerIsIdle() const {
-    return busy_.load(std::memory_order_relaxed) < options_.workers;
-  }
+  bool WorkerIsIdle() const { return busy_.load(std::memory_order_relaxed) < options_.workers; }
   void Work();
   // Waits for a sample; null at the end.
   std::unique_ptr<OwnedSequence> Next();

@@ -23,6 +23,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
+#include "engine/ops/runtime.h"
+#include "server/accuracy.h"
+#include "tests/engine/random_model.h"
 #include "tests/integration/encoderd_process.h"
 
 namespace encoderd {
@@ -117,6 +120,7 @@ TEST(CommandTest, HelpNamesEveryFlagAndExitCode) {
                            "--precision_error_max",
                            "--precision_file",
                            "--shadow_rate",
+                           "--profile",
                            "--isa_max",
                            "--log_format",
                            "--termination_log",
@@ -174,9 +178,10 @@ std::vector<std::string> ErrorsOf(Process& process) {
 }
 
 TEST(CommandTest, APrecisionThatTheCpuDoesNotRunIsAFaultOfTheFlags) {
-  for (const auto& [precision, isa, least] :
-       {std::tuple{"bf16", "avx512_vnni", "avx512_bf16"}, {"bf16", "avx2", "avx512_bf16"},
-        {"int8", "avx512", "avx512_vnni"}, {"int8", "avx2", "avx512_vnni"}}) {
+  for (const auto& [precision, isa, least] : {std::tuple{"bf16", "avx512_vnni", "avx512_bf16"},
+                                              {"bf16", "avx2", "avx512_bf16"},
+                                              {"int8", "avx512", "avx512_vnni"},
+                                              {"int8", "avx2", "avx512_vnni"}}) {
     Process process(ENCODERD_BINARY,
                     {"--model_dir=" + kBert, absl::StrCat("--precision=", precision),
                      absl::StrCat("--isa_max=", isa)});
@@ -207,6 +212,20 @@ TEST(CommandTest, AChosenPrecisionIsPinnedByItsFileForItsWeightsAlone) {
   EXPECT_EQ(refuses.Wait(), 65);
   EXPECT_THAT(ErrorsOf(refuses), ::testing::ElementsAre(AllOf(
                                      HasSubstr(pin), HasSubstr("the file is of another model"))));
+}
+
+TEST(CommandTest, AProfileShowsWhereTheTimeOfABatchGoes) {
+  Process process(ENCODERD_BINARY, {"--model_dir=" + kBert, "--profile=20x30"});
+  EXPECT_EQ(process.Wait(), 0);
+  for (const char* text : {"20 sequences of 30 tokens in fp32", "limit: ", "\nembedding ",
+                           "\nq, k, v ", "\nattention ", "\nattention output ", "\nnorms ",
+                           "\nFFN in ", "\nFFN out ", "\noutputs ", "\nwhole batch "}) {
+    EXPECT_THAT(process.output(), HasSubstr(text));
+  }
+  Process too_long(ENCODERD_BINARY, {"--model_dir=" + kBert, "--profile=1x100000"});
+  EXPECT_EQ(too_long.Wait(), 64);
+  EXPECT_THAT(ErrorsOf(too_long),
+              ::testing::ElementsAre(HasSubstr("--profile: expected sequences of at most")));
 }
 
 // Less than the kernels are made for is told before anything is loaded or listened on.
@@ -407,9 +426,9 @@ TEST(ServingTest, WeightsThatAreNotFiniteAreServedWhereTheyAreAllowed) {
   }
   Encoderd encoderd({"--model_dir=" + folder.path(), "--allow_nonfinite_weights"});
   encoderd.AwaitServing();
-  EXPECT_THAT(encoderd.process().output(),
-              AllOf(HasSubstr("The model has weights that are not finite"),
-                    HasSubstr("pooler.dense.")));
+  EXPECT_THAT(
+      encoderd.process().output(),
+      AllOf(HasSubstr("The model has weights that are not finite"), HasSubstr("pooler.dense.")));
   v1::EncodeRequest request = PooledRequest({5, 6, 7});
   v1::EncodeResponse response;
   grpc::ClientContext reached_not;
@@ -418,6 +437,39 @@ TEST(ServingTest, WeightsThatAreNotFiniteAreServedWhereTheyAreAllowed) {
   grpc::ClientContext reached;
   EXPECT_EQ(encoderd.encoder().Encode(&reached, request, &response).error_code(),
             grpc::StatusCode::INTERNAL);
+}
+
+// 8-bit products that saturate give other numbers on other machines.
+TEST(ServingTest, Int8GivesTheNumbersOfFp32OnEveryInstructionSetThatRunsItAndSaysOnWhich) {
+  if (!ops::RequirePrecision(Precision::kInt8).ok()) GTEST_SKIP() << "not on this CPU";
+  const TempFolder folder;
+  WriteRandomBert(
+      {.layers = 3, .hidden = 96, .heads = 4, .ffn = 384, .vocab = 1000, .positions = 128}, folder);
+  const auto rows_of = [&](const std::string& precision, const std::string& isa) {
+    Encoderd encoderd(
+        {"--model_dir=" + folder.path(), "--precision=" + precision, "--isa_max=" + isa});
+    encoderd.AwaitServing();
+    v1::GetModelResponse model;
+    grpc::ClientContext asks;
+    EXPECT_TRUE(encoderd.encoder().GetModel(&asks, {}, &model).ok());
+    EXPECT_EQ(model.precision(), precision);
+    EXPECT_EQ(model.isa(), isa == "auto" ? ops::IsaName() : isa);
+    EXPECT_THAT(encoderd.process().output(),
+                HasSubstr(absl::StrCat(" isa=", model.isa(), " precision=", precision)));
+    v1::EncodeResponse response;
+    grpc::ClientContext context;
+    EXPECT_TRUE(encoderd.encoder().Encode(&context, PooledRequest({5, 6, 7}), &response).ok());
+    std::vector<float> rows(response.last_hidden_state().data().size() / sizeof(float));
+    std::memcpy(rows.data(), response.last_hidden_state().data().data(),
+                rows.size() * sizeof(float));
+    return rows;
+  };
+  const std::vector<float> exact = rows_of("fp32", "auto");
+  const std::vector<float> best = rows_of("int8", "auto"), least = rows_of("int8", "avx512_vnni");
+  ASSERT_EQ(exact.size(), 3 * 96);
+  EXPECT_LE(LargestError(exact, best, 96), 0.01);
+  EXPECT_LE(LargestError(exact, least, 96), 0.01);
+  EXPECT_LE(LargestError(best, least, 96), 0.001);
 }
 
 // Nobody calls, so nothing polls and nothing spins: workers, gRPC, watchdog and metrics sleep.

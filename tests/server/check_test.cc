@@ -15,9 +15,8 @@ namespace {
 TEST(MemoryNeedTest, CountsEveryWorkerEveryHelperAndAllThatCallsMayHold) {
   const auto engine = [](int64_t weights) {
     auto made = std::make_unique<FakeEngine>();
-    made->mutable_info() = {.weights_bytes = weights,
-                            .scratch_bytes_per_worker = 10,
-                            .scratch_bytes_per_helper = 4};
+    made->mutable_info() = {
+        .weights_bytes = weights, .scratch_bytes_per_worker = 10, .scratch_bytes_per_helper = 4};
     return made;
   };
   ServedModel model(engine(1000));
@@ -32,9 +31,9 @@ TEST(MemoryNeedTest, CountsEveryWorkerEveryHelperAndAllThatCallsMayHold) {
 }
 
 TEST(CheckReportTest, ListsUnusedTensors) {
-  const std::string report = CheckReport(
-      ServedModel(std::make_unique<FakeEngine>()),
-      {.model_dir = "/models/fake", .workers = 2, .max_response_bytes = 1 << 20});
+  const std::string report =
+      CheckReport(ServedModel(std::make_unique<FakeEngine>()),
+                  {.model_dir = "/models/fake", .workers = 2, .max_response_bytes = 1 << 20});
   EXPECT_THAT(report, ::testing::HasSubstr("tensors not used:          1\n  spare.weight\n"));
   EXPECT_THAT(report, ::testing::HasSubstr("model:                     fake\n"));
 }

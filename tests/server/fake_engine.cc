@@ -61,8 +61,7 @@ void FillAnswer(const EncoderSpec& spec, const BatchItem& item, float error) {
     return sequence.input_ids.empty() ? 1 : sequence.input_ids[static_cast<size_t>(row)];
   };
   const auto state = [&](int64_t row, int64_t column) {
-    return FakeEngine::Value(id(row), row, column) +
-           (column % 2 == 1 ? error : 0);
+    return FakeEngine::Value(id(row), row, column) + (column % 2 == 1 ? error : 0);
   };
 
   if (plan.last_hidden_state) {

@@ -168,6 +168,20 @@ TEST_F(OptionsTest, RefusesAShadowRateThatIsNoneOrComparesNothing) {
   EXPECT_THAT(faults_, IsEmpty());
 }
 
+TEST_F(OptionsTest, TakesTheShapeOfAProfile) {
+  const Options options = Read({"--model_dir=/m", "--profile=8x128"});
+  EXPECT_THAT(faults_, IsEmpty());
+  ASSERT_TRUE(options.profile.has_value());
+  EXPECT_EQ(options.profile->sequences, 8);
+  EXPECT_EQ(options.profile->tokens, 128);
+  for (const char* shape : {"8", "8x", "x8", "8x0", "0x8", "-1x8", "8x8x8", "8 x8", "1025x1024",
+                            "4294967297x4294967297"}) {
+    const std::string flag = absl::StrCat("--profile=", shape);
+    Read({"--model_dir=/m", flag.c_str()});
+    EXPECT_THAT(faults_, ElementsAre(HasSubstr("--profile: expected SEQUENCESxTOKENS"))) << shape;
+  }
+}
+
 TEST_F(OptionsTest, RefusesASequenceThatNoCallCanCarry) {
   Read({"--model_dir=/m", "--max_sequence_tokens=65537"});
   EXPECT_THAT(faults_, ElementsAre(HasSubstr("--max_sequence_tokens: expected at most")));

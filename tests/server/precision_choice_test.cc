@@ -31,7 +31,8 @@ TEST(LargestErrorTest, IsThatOfTheWorstRow) {
   const std::vector<float> expected = {1, 0, /**/ 3, 4, /**/ 0, 2};
   EXPECT_EQ(LargestError(expected, expected, 2), 0);
   EXPECT_EQ(LargestError(expected, std::vector<float>{7, 0, 6, 8, 0, 1}, 2), 0) << "a scale";
-  EXPECT_NEAR(LargestError(expected, std::vector<float>{1, 0, 4, 3, 0, 2}, 2), 1 - 24.0 / 25, 1e-12);
+  EXPECT_NEAR(LargestError(expected, std::vector<float>{1, 0, 4, 3, 0, 2}, 2), 1 - 24.0 / 25,
+              1e-12);
   EXPECT_NEAR(LargestError(expected, std::vector<float>{1, 0, 3, 4, 0, -2}, 2), 2, 1e-12);
   EXPECT_EQ(LargestError(expected, std::vector<float>{1, 0, 3, 4, 0, 0}, 2), 1) << "zeros";
   EXPECT_EQ(LargestError(std::vector<float>{0, 0}, std::vector<float>{0, 0}, 2), 0);
@@ -70,17 +71,18 @@ struct Kind {
 
 absl::StatusOr<PrecisionChoice> Choose(const std::map<Precision, Kind>& kinds,
                                        double error_max = 0.01) {
-  return ChoosePrecision(
-      error_max, [&](Precision precision) -> absl::StatusOr<std::unique_ptr<Engine>> {
-        const auto kind = kinds.find(precision);
-        if (kind == kinds.end()) return absl::FailedPreconditionError("no such instructions");
-        auto engine = std::make_unique<FakeEngine>();
-        engine->mutable_info().precision = PrecisionName(precision);
-        engine->SetError(kind->second.error);
-        engine->SetWork(kind->second.per_token);
-        if (kind->second.broken) engine->SetBroken();
-        return engine;
-      });
+  return ChoosePrecision(error_max,
+                         [&](Precision precision) -> absl::StatusOr<std::unique_ptr<Engine>> {
+                           const auto kind = kinds.find(precision);
+                           if (kind == kinds.end())
+                             return absl::FailedPreconditionError("no such instructions");
+                           auto engine = std::make_unique<FakeEngine>();
+                           engine->mutable_info().precision = PrecisionName(precision);
+                           engine->SetError(kind->second.error);
+                           engine->SetWork(kind->second.per_token);
+                           if (kind->second.broken) engine->SetBroken();
+                           return engine;
+                         });
 }
 
 constexpr auto kFast = absl::Microseconds(5), kFaster = absl::Microseconds(2);
@@ -128,8 +130,8 @@ TEST(ChoosePrecisionTest, IsNotMovedByNoise) {
 }
 
 TEST(ChoosePrecisionTest, SaysWhyAPrecisionIsNoCandidate) {
-  const auto choice = Choose(
-      {{Precision::kFp32, {}}, {Precision::kInt8, {.per_token = kFaster, .broken = true}}});
+  const auto choice =
+      Choose({{Precision::kFp32, {}}, {Precision::kInt8, {.per_token = kFaster, .broken = true}}});
   ASSERT_THAT(choice, IsOk());
   EXPECT_EQ(choice->precision, Precision::kFp32);
   EXPECT_EQ(choice->trials[1].refused, "no such instructions");
@@ -203,9 +205,9 @@ TEST(PrecisionFileTest, RefusesWhatItWouldNotHaveWritten) {
     ASSERT_NE(changed.find(from), std::string::npos) << from;
     changed.replace(changed.find(from), from.size(), to);
     std::ofstream(path) << changed;
-    EXPECT_THAT(ReadPrecisionFile(path).status(),
-                StatusIs(absl::StatusCode::kInvalidArgument,
-                         AllOf(HasSubstr(path), HasSubstr(fault))));
+    EXPECT_THAT(
+        ReadPrecisionFile(path).status(),
+        StatusIs(absl::StatusCode::kInvalidArgument, AllOf(HasSubstr(path), HasSubstr(fault))));
   }
 }
 

@@ -40,7 +40,9 @@ class ShadowTest : public ::testing::Test {
     shadow_->Offer({.input_ids = ids});
   }
 
-  double Metric(const std::string& series) const { return ReadMetrics(metrics_->Text()).at(series); }
+  double Metric(const std::string& series) const {
+    return ReadMetrics(metrics_->Text()).at(series);
+  }
   double Sampled() const { return Metric("encoderd_shadow_sampled_total"); }
   double Compared() const { return Metric("encoderd_shadow_error_count"); }
   double Dropped(const std::string& reason) const {
@@ -130,8 +132,12 @@ TEST(OwnedSequenceTest, HasItsOwnCopyOfEveryPart) {
       .inputs_embeds = InputTensor{.shape = shape, .data = std::as_bytes(std::span(vectors))},
       .token_type_ids = numbers,
       .position_ids = numbers,
-      .mask = {.keys = bits, .pairs = bits, .head_pairs = bits, .causal = true,
-               .segment_ids = numbers, .keys_present = true}};
+      .mask = {.keys = bits,
+               .pairs = bits,
+               .head_pairs = bits,
+               .causal = true,
+               .segment_ids = numbers,
+               .keys_present = true}};
   const OwnedSequence owned(sequence);
   EXPECT_EQ(OwnedSequence::BytesOf(sequence), 4 * 12 + 3 * 3 + 12);
   numbers.assign(3, -1);
