@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstring>
 #include <memory>
 #include <optional>
@@ -20,11 +21,15 @@
 #include "absl/strings/str_cat.h"
 #include "deploy/client/chunks.h"
 #include "encoderd/v1/encoder.grpc.pb.h"
+#include "engine/ops/runtime.h"
+#include "server/accuracy.h"
 #include "server/metrics.h"
 #include "server/options.h"
 #include "server/server.h"
 #include "tests/engine/ask.h"
 #include "tests/engine/golden.h"
+#include "tests/engine/random_model.h"
+#include "tests/integration/pending_call.h"
 #include "tests/integration/test_server.h"
 
 namespace encoderd {
@@ -33,7 +38,8 @@ namespace {
 // A server of the model in `folder` with two workers.
 class RealServer {
  public:
-  explicit RealServer(const std::string& folder, int64_t max_response_bytes = 64 << 20) {
+  explicit RealServer(const std::string& folder, int64_t max_response_bytes = 64 << 20,
+                      Precision precision = Precision::kFp32) {
     auto metrics = Metrics::Start("", Version(), "test");
     CHECK(metrics.ok()) << metrics.status();
     metrics_ = *std::move(metrics);
@@ -44,12 +50,16 @@ class RealServer {
     auto server = Server::Listen(options, *metrics_);
     CHECK(server.ok()) << server.status();
     server_ = *std::move(server);
-    const absl::Status loaded =
-        server_->Load([&] { return Engine::Load({.model_dir = folder, .max_batch_tokens = 64}); });
+    const absl::Status loaded = server_->Load([&] {
+      return Engine::Load(
+          {.model_dir = folder, .max_batch_tokens = 64, .workers = 2, .precision = precision});
+    });
     CHECK(loaded.ok()) << loaded;
     encoder_ = v1::EncoderService::NewStub(grpc::CreateChannel(
         absl::StrCat("127.0.0.1:", server_->port()), grpc::InsecureChannelCredentials()));
   }
+
+  v1::EncoderService::Stub& encoder() { return *encoder_; }
 
   v1::EncodeResponse Encode(const v1::EncodeRequest& request) {
     grpc::ClientContext context;
@@ -168,6 +178,53 @@ TEST(RealEngineTest, ConcurrentMixedCallsGetTheBitsOfTheEngineAlone) {
   std::vector<std::thread> clients;
   for (size_t i = 0; i < 4; ++i) clients.emplace_back(client, i);
   for (std::thread& thread : clients) thread.join();
+}
+
+// ---- Short texts beside long ones -------------------------------------------------------------
+
+// Bursts of calls of 1 to 3 tokens, with longer ones among them. The last hidden states of the short
+// ones, in the order of the calls.
+std::vector<std::vector<float>> EncodeBursts(RealServer& server) {
+  constexpr int kBursts = 20, kCalls = 60;  // every sixth is a long one
+  std::vector<std::vector<float>> rows;
+  for (int burst = 0; burst < kBursts; ++burst) {
+    std::vector<std::unique_ptr<PendingCall>> calls;
+    for (int call = 0; call < kCalls; ++call) {
+      const int tokens = call % 6 == 0 ? 50 + call : 1 + (burst + call) % 3;
+      std::vector<int32_t> ids;
+      for (int i = 0; i < tokens; ++i) ids.push_back((31 * burst + 7 * call + 13 * i) % 1000);
+      calls.push_back(std::make_unique<PendingCall>(server.encoder(), IdsRequest({ids})));
+    }
+    for (int call = 0; call < kCalls; ++call) {
+      const grpc::Status& status = calls[static_cast<size_t>(call)]->status();
+      EXPECT_TRUE(status.ok()) << status.error_message();
+      if (call % 6 != 0) {
+        rows.push_back(FloatsOf(calls[static_cast<size_t>(call)]->response().last_hidden_state()));
+      }
+    }
+  }
+  return rows;
+}
+
+TEST(RealEngineTest, ShortTextsAmongLongOnesAreFiniteAndAlikeInFp32AndBf16) {
+  const TempFolder folder;
+  const BertShape shape = {
+      .layers = 3, .hidden = 96, .heads = 4, .ffn = 384, .vocab = 1000, .positions = 128};
+  WriteRandomBert(shape, folder);
+  RealServer fp32(folder.path());
+  const std::vector<std::vector<float>> exact = EncodeBursts(fp32);
+  ASSERT_EQ(exact.size(), 1000);
+  for (const std::vector<float>& rows : exact) {
+    EXPECT_TRUE(std::ranges::all_of(rows, [](float x) { return std::isfinite(x); }));
+  }
+  if (!ops::RequirePrecision(Precision::kBf16).ok()) GTEST_SKIP() << "fp32 alone on this CPU";
+  RealServer bf16(folder.path(), 64 << 20, Precision::kBf16);
+  const std::vector<std::vector<float>> rounded = EncodeBursts(bf16);
+  ASSERT_EQ(rounded.size(), exact.size());
+  for (size_t i = 0; i < exact.size(); ++i) {
+    ASSERT_EQ(rounded[i].size(), exact[i].size());
+    EXPECT_LE(LargestError(exact[i], rounded[i], shape.hidden), 0.001);
+  }
 }
 
 // ---- Streams ------------------------------------------------------------------------------------
