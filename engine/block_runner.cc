@@ -142,8 +142,8 @@ absl::Status BlockRunner::AttendSegment(const BlockPhase& phase, const Tile& til
   return absl::OkStatus();
 }
 
-absl::Status BlockRunner::Multiply(OpKind kind, const ops::Linear& product, const float* src,
-                                   int64_t rows, const float* other, float* dst) {
+absl::Status BlockRunner::Multiply(OpKind kind, const ops::Linear& product, const void* src,
+                                   int64_t rows, const void* other, void* dst) {
   const OpTimer timer(kind, 2.0 * static_cast<double>(rows * product.in() * product.out()));
   return product.Run(src, rows, other, dst, scratch_.scratchpad.bytes());
 }
@@ -158,7 +158,7 @@ absl::Status BlockRunner::RunRowWise(const BlockWeights& block, int64_t rows, co
                                      float* dst, Stop stop) {
   const float* const context = scratch_.context.floats().data();
   float* const sum = scratch_.inner.floats().data();
-  float* const ffn = scratch_.ffn.floats().data();
+  std::byte* const ffn = scratch_.ffn.data();
 
   RETURN_IF_ERROR(Unless(stop));
   if (!block.ffn_in.has_value()) {
@@ -193,12 +193,12 @@ absl::Status BlockRunner::RunRowWise(const BlockWeights& block, int64_t rows, co
 }
 
 absl::Status BlockRunner::RunFfnIn(const BlockWeights& block, int64_t rows, const float* x,
-                                   float* dst, Stop stop) {
+                                   std::byte* dst, Stop stop) {
   RETURN_IF_ERROR(Unless(stop));
   if (!block.ffn_gate.has_value()) {
     return Multiply(OpKind::kFfnIn, *block.ffn_in, x, rows, /*other=*/nullptr, dst);
   }
-  float* const gate = scratch_.gate.floats().data();
+  std::byte* const gate = scratch_.gate.data();
   RETURN_IF_ERROR(Multiply(OpKind::kFfnIn, *block.ffn_gate, x, rows, /*other=*/nullptr, gate));
   RETURN_IF_ERROR(Unless(stop));
   return Multiply(OpKind::kFfnIn, *block.ffn_in, x, rows, /*other=*/gate, dst);

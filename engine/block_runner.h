@@ -42,7 +42,7 @@ class BlockRunner {
     Buffer inner;       // [rows, hidden]: normed input of a block, or sums in front of a norm
     Buffer qkv;         // [rows, 3 · hidden]: before they are packed
     Buffer context;     // [rows, hidden]
-    Buffer ffn;         // [rows, ffn]
+    Buffer ffn;         // [rows, ffn], fp32 or bf16
     Buffer gate;        // [rows, ffn], where there is one
     Buffer attention;   // of ops::Attention
     Buffer scratchpad;  // of products
@@ -57,12 +57,12 @@ class BlockRunner {
   absl::Status Attend(const BlockPhase& phase, const Tile& tile, Stop stop);
   absl::Status AttendSegment(const BlockPhase& phase, const Tile& tile, const Segment& segment,
                              Stop stop);
-  absl::Status Multiply(OpKind kind, const ops::Linear& product, const float* src, int64_t rows,
-                        const float* other, float* dst);
+  absl::Status Multiply(OpKind kind, const ops::Linear& product, const void* src, int64_t rows,
+                        const void* other, void* dst);
   void Normalize(const ops::LayerNorm& norm, const float* src, int64_t rows, float* dst);
   absl::Status RunRowWise(const BlockWeights& block, int64_t rows, const float* x, float* dst,
                           Stop stop);
-  absl::Status RunFfnIn(const BlockWeights& block, int64_t rows, const float* x, float* dst,
+  absl::Status RunFfnIn(const BlockWeights& block, int64_t rows, const float* x, std::byte* dst,
                         Stop stop);
   absl::Status Project(const BlockPhase& phase, const Tile& tile, int64_t rows, const float* x,
                        float* qkv, Stop stop);

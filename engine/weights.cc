@@ -59,10 +59,27 @@ class Loader {
     Activation activation = Activation::kNone;
     ops::Combine combine = ops::Combine::kNone;
     Precision precision = Precision::kFp32;
+    ops::RowType src_type = ops::RowType::kFp32;
+    ops::RowType dst_type = ops::RowType::kFp32;
   };
   ProductKind InBlock(Activation activation = Activation::kNone,
                       ops::Combine combine = ops::Combine::kNone) const {
     return {.activation = activation, .combine = combine, .precision = precision_};
+  }
+
+  // Rows inside an FFN, which are the widest, are bf16 unless everything is fp32.
+  ops::RowType FfnRows() const {
+    return precision_ == Precision::kFp32 ? ops::RowType::kFp32 : ops::RowType::kBf16;
+  }
+  ProductKind IntoFfn(Activation activation, ops::Combine combine = ops::Combine::kNone) const {
+    ProductKind kind = InBlock(activation, combine);
+    kind.dst_type = FfnRows();
+    return kind;
+  }
+  ProductKind OutOfFfn(ops::Combine combine) const {
+    ProductKind kind = InBlock(Activation::kNone, combine);
+    kind.src_type = FfnRows();
+    return kind;
   }
 
   absl::StatusOr<ops::Linear> ReadLinear(const TensorNames& names, int64_t in, int64_t out,
@@ -126,7 +143,9 @@ class Loader {
          .bias = matrix.bias.size() > 0 ? rows(matrix.bias, 1) : std::span<const float>(),
          .activation = kind.activation,
          .combine = kind.combine,
-         .precision = kind.precision},
+         .precision = kind.precision,
+         .src_type = kind.src_type,
+         .dst_type = kind.dst_type},
         buckets_);
   }
 
@@ -200,8 +219,8 @@ class Loader {
     }
     if (spec_.ffn_size == 0) return block;
     RETURN_IF_ERROR(ReadFfnIn(layer, block));
-    ASSIGN_OR_RETURN(block.ffn_out, ReadLinear(named(spec_.ffn_out), spec_.ffn_size, hidden,
-                                               InBlock(Activation::kNone, residual)));
+    ASSIGN_OR_RETURN(block.ffn_out,
+                     ReadLinear(named(spec_.ffn_out), spec_.ffn_size, hidden, OutOfFfn(residual)));
     if (spec_.norm != NormPlacement::kNone) {
       ASSIGN_OR_RETURN(block.norm2, ReadNorm(named(spec_.norm2)));
     }
@@ -273,22 +292,22 @@ class Loader {
     const int64_t hidden = spec_.hidden_size, ffn = spec_.ffn_size;
     const TensorNames in = AtLayer(spec_.ffn_in, layer);
     if (spec_.gate == Gate::kNone) {
-      ASSIGN_OR_RETURN(block.ffn_in, ReadLinear(in, hidden, ffn, InBlock(spec_.activation)));
+      ASSIGN_OR_RETURN(block.ffn_in, ReadLinear(in, hidden, ffn, IntoFfn(spec_.activation)));
       return absl::OkStatus();
     }
     if (spec_.gate == Gate::kSeparate) {
       ASSIGN_OR_RETURN(block.ffn_gate, ReadLinear(AtLayer(spec_.ffn_gate, layer), hidden, ffn,
-                                                  InBlock(spec_.activation)));
+                                                  IntoFfn(spec_.activation)));
       ASSIGN_OR_RETURN(
           block.ffn_in,
-          ReadLinear(in, hidden, ffn, InBlock(Activation::kNone, ops::Combine::kMultiply)));
+          ReadLinear(in, hidden, ffn, IntoFfn(Activation::kNone, ops::Combine::kMultiply)));
       return absl::OkStatus();
     }
     ASSIGN_OR_RETURN(const Matrix both, ReadMatrix({in}, hidden, 2 * ffn));
     const bool first = spec_.gate == Gate::kFirst;
-    ASSIGN_OR_RETURN(block.ffn_gate, Build(both, first ? 0 : ffn, ffn, InBlock(spec_.activation)));
+    ASSIGN_OR_RETURN(block.ffn_gate, Build(both, first ? 0 : ffn, ffn, IntoFfn(spec_.activation)));
     ASSIGN_OR_RETURN(block.ffn_in, Build(both, first ? ffn : 0, ffn,
-                                         InBlock(Activation::kNone, ops::Combine::kMultiply)));
+                                         IntoFfn(Activation::kNone, ops::Combine::kMultiply)));
     return absl::OkStatus();
   }
 

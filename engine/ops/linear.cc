@@ -1,7 +1,10 @@
 #include "engine/ops/linear.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
+#include <numeric>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -10,7 +13,6 @@
 #include "engine/ops/operand.h"
 #include "engine/ops/panel.h"
 #include "engine/ops/rounding.h"
-#include "engine/ops/row_check.h"
 #include "engine/ops/row_kernels.h"
 #include "engine/ops/runtime.h"
 #include "engine/ops/softmax.h"
@@ -28,16 +30,22 @@ constexpr int64_t kChunkRows = 256;
 constexpr int64_t kMaxDepthBlock = 768;
 // A depth at which no sum of 8-bit products can leave 32 bits: 255 · 127 · 2¹⁶ < 2³¹.
 constexpr int64_t kMaxInt8Depth = int64_t{1} << 16;
-// What makes unsigned bytes of quantised activations, which is what the kernels want.
-constexpr uint8_t kActivationBias = 128;
 
 static_assert(kPanelColumns == kKeyBlock, "TransposeKeys makes panels");
 
 // Where the rows of a chunk lie as the kernels read them.
 struct Operand {
   const std::byte* rows = nullptr;
-  const float* scales = nullptr;  // of 8-bit rows
+  const QuantizedRow* quantized = nullptr;  // of 8-bit rows
 };
+
+constexpr size_t RowTypeBytes(RowType type) { return type == RowType::kBf16 ? 2 : 4; }
+
+// The values from `offset` on; null stays null.
+template <typename Bytes>
+Bytes* At(Bytes* rows, RowType type, int64_t offset) {
+  return rows == nullptr ? nullptr : rows + static_cast<size_t>(offset) * RowTypeBytes(type);
+}
 
 }  // namespace
 
@@ -48,32 +56,42 @@ struct Linear::Impl {
   Activation activation = Activation::kNone;
   Combine combine = Combine::kNone;
   Precision precision = Precision::kFp32;
+  RowType src_type = RowType::kFp32;
+  RowType dst_type = RowType::kFp32;
   RowBuckets buckets;
   int64_t depth = 0;        // `in`, padded
   int64_t depth_block = 0;  // of all blocks but the last, which may be shorter
   std::vector<std::shared_ptr<const RowKernels>> kernels;  // by depth block
-  Buffer weights;         // [panels][depth][kPanelColumns], rows interleaved as Ukernel says
-  Buffer bias;            // [panels · kPanelColumns], as are the two below
-  Buffer column_scales;   // of 8-bit weights
-  Buffer column_offsets;  // int32: what kActivationBias adds to the sums
+  Buffer weights;       // [panels][depth][kPanelColumns], rows interleaved as Ukernel says
+  Buffer bias;          // [panels · kPanelColumns], as are the two below
+  Buffer column_steps;  // of 8-bit weights
+  Buffer column_sums;   // of what these weights stand for
 
   int64_t panels() const { return CeilDiv(out, kPanelColumns); }
   size_t bytes_of(int64_t values) const {
     return static_cast<size_t>(values * OperandBytes(precision));
   }
 
-  // Scratchpad: the rows of a chunk, their scales, the sums of a block.
-  size_t operand_bytes() const {
-    if (precision == Precision::kFp32) return 0;
-    return bytes_of((kChunkRows + RowBuckets::kPaddingRows) * depth);
+  // Whether rows can be read where they are.
+  bool reads_in_place() const {
+    const Precision own = src_type == RowType::kBf16 ? Precision::kBf16 : Precision::kFp32;
+    return precision == own && depth == in;
   }
-  static constexpr size_t kScaleBytes = kChunkRows * sizeof(float);
+
+  // Scratchpad: the rows of a chunk, how they are quantised, the sums of a block.
+  size_t operand_bytes() const {
+    if (reads_in_place()) return 0;
+    return RoundUp(bytes_of((kChunkRows + RowBuckets::kPaddingRows) * depth), Buffer::kAlignment);
+  }
+  static constexpr size_t kQuantizedBytes = kChunkRows * sizeof(QuantizedRow);
   static constexpr size_t kSumBytes = RowBuckets::kMaxRows * kPanelColumns * sizeof(float);
 
   absl::Status Pack(const LinearOptions& options);
   void PackRow(std::span<const float> row, int64_t column, std::byte* packed);
-  Operand Encode(const float* src, int64_t rows, std::span<std::byte> scratchpad) const;
-  void RunChunk(const float* src, int64_t rows, const float* other, float* dst,
+  Operand Encode(const std::byte* src, int64_t rows, std::span<std::byte> scratchpad) const;
+  template <typename T>
+  QuantizedRow EncodeRow(const T* src, std::byte* encoded) const;
+  void RunChunk(const std::byte* src, int64_t rows, const std::byte* other, std::byte* dst,
                 std::span<std::byte> scratchpad) const;
 };
 
@@ -98,6 +116,8 @@ absl::StatusOr<Linear> Linear::Create(const LinearOptions& options, const RowBuc
   impl->activation = options.activation;
   impl->combine = options.combine;
   impl->precision = options.precision;
+  impl->src_type = options.src_type;
+  impl->dst_type = options.dst_type;
   impl->buckets = buckets;
   impl->depth = PaddedDepth(options.precision, in);
   // Blocks of equal depth, as far as whole rows of tiles allow.
@@ -127,8 +147,8 @@ absl::Status Linear::Impl::Pack(const LinearOptions& options) {
   ASSIGN_OR_RETURN(bias, Buffer::AllocateZeroed(column_bytes, name));
   std::ranges::copy(options.bias, bias.floats().begin());
   if (precision == Precision::kInt8) {
-    ASSIGN_OR_RETURN(column_scales, Buffer::AllocateZeroed(column_bytes, name));
-    ASSIGN_OR_RETURN(column_offsets, Buffer::AllocateZeroed(column_bytes, name));
+    ASSIGN_OR_RETURN(column_steps, Buffer::AllocateZeroed(column_bytes, name));
+    ASSIGN_OR_RETURN(column_sums, Buffer::AllocateZeroed(column_bytes, name));
   }
   ASSIGN_OR_RETURN(const Buffer rows, Buffer::Allocate(bytes_of(kPanelColumns * depth), name));
   const auto row_bytes = bytes_of(depth);
@@ -159,59 +179,72 @@ void Linear::Impl::PackRow(std::span<const float> row, int64_t column, std::byte
       return;
     case Precision::kInt8:
       const auto at = static_cast<size_t>(column);
-      auto* const bytes = reinterpret_cast<uint8_t*>(packed);
-      column_scales.floats()[at] = QuantizeRow(row.data(), in, depth, /*bias=*/0, bytes);
-      int32_t sum = 0;
-      for (int64_t i = 0; i < in; ++i) sum += static_cast<int8_t>(bytes[i]);
-      reinterpret_cast<int32_t*>(column_offsets.data())[at] = kActivationBias * sum;
+      auto* const bytes = reinterpret_cast<int8_t*>(packed);
+      const float step = QuantizeWeights(row.data(), in, depth, bytes);
+      column_steps.floats()[at] = step;
+      column_sums.floats()[at] = step * static_cast<float>(std::accumulate(bytes, bytes + in, 0));
       return;
   }
 }
 
 // ---- Running ------------------------------------------------------------------------------------
 
-absl::Status Linear::Run(const float* src, int64_t rows, const float* other, float* dst,
+absl::Status Linear::Run(const void* src, int64_t rows, const void* other, void* dst,
                          std::span<std::byte> scratchpad) const {
   const Impl& impl = *impl_;
   ++ThreadOpCounts().executes;
   return CatchOneDnn(impl.name, [&] {
     const TileUse tiles;
     for (int64_t first = 0; first < rows; first += kChunkRows) {
-      impl.RunChunk(src + first * impl.in, std::min(kChunkRows, rows - first),
-                    other == nullptr ? nullptr : other + first * impl.out, dst + first * impl.out,
-                    scratchpad);
+      impl.RunChunk(At(static_cast<const std::byte*>(src), impl.src_type, first * impl.in),
+                    std::min(kChunkRows, rows - first),
+                    At(static_cast<const std::byte*>(other), impl.dst_type, first * impl.out),
+                    At(static_cast<std::byte*>(dst), impl.dst_type, first * impl.out), scratchpad);
     }
   });
 }
 
-Operand Linear::Impl::Encode(const float* src, int64_t rows,
-                             std::span<std::byte> scratchpad) const {
-  std::byte* const encoded = scratchpad.data();
-  auto* const scales = reinterpret_cast<float*>(encoded + operand_bytes());
+template <typename T>
+QuantizedRow Linear::Impl::EncodeRow(const T* src, std::byte* encoded) const {
+  constexpr bool kFromBf16 = std::is_same_v<T, uint16_t>;
   switch (precision) {
     case Precision::kFp32:
-      return {.rows = reinterpret_cast<const std::byte*>(src)};
+      if constexpr (kFromBf16) WidenBf16(src, in, reinterpret_cast<float*>(encoded));
+      return {};
     case Precision::kBf16:
-      for (int64_t row = 0; row < rows; ++row) {
-        RoundToBf16(src + row * in, in, depth,
-                    reinterpret_cast<uint16_t*>(encoded + bytes_of(row * depth)));
+      if constexpr (kFromBf16) {
+        std::memcpy(encoded, src, bytes_of(in));
+        std::memset(encoded + bytes_of(in), 0, bytes_of(depth - in));
+      } else {
+        RoundToBf16(src, in, depth, reinterpret_cast<uint16_t*>(encoded));
       }
-      return {.rows = encoded};
+      return {};
     case Precision::kInt8:
-      for (int64_t row = 0; row < rows; ++row) {
-        scales[row] = QuantizeRow(src + row * in, in, depth, kActivationBias,
-                                  reinterpret_cast<uint8_t*>(encoded + bytes_of(row * depth)));
-      }
-      return {.rows = encoded, .scales = scales};
+      return QuantizeRow(src, in, depth, reinterpret_cast<uint8_t*>(encoded));
   }
   return {};
 }
 
+Operand Linear::Impl::Encode(const std::byte* src, int64_t rows,
+                             std::span<std::byte> scratchpad) const {
+  if (reads_in_place()) return {.rows = src};
+  std::byte* const encoded = scratchpad.data();
+  auto* const quantized = reinterpret_cast<QuantizedRow*>(encoded + operand_bytes());
+  for (int64_t row = 0; row < rows; ++row) {
+    const std::byte* const from = At(src, src_type, row * in);
+    std::byte* const to = encoded + bytes_of(row * depth);
+    quantized[row] = src_type == RowType::kBf16
+                         ? EncodeRow(reinterpret_cast<const uint16_t*>(from), to)
+                         : EncodeRow(reinterpret_cast<const float*>(from), to);
+  }
+  return {.rows = encoded, .quantized = precision == Precision::kInt8 ? quantized : nullptr};
+}
+
 // Panel by panel, so that weights are read once for all rows of the chunk.
-void Linear::Impl::RunChunk(const float* src, int64_t rows, const float* other, float* dst,
-                            std::span<std::byte> scratchpad) const {
+void Linear::Impl::RunChunk(const std::byte* src, int64_t rows, const std::byte* other,
+                            std::byte* dst, std::span<std::byte> scratchpad) const {
   const Operand operand = Encode(src, rows, scratchpad);
-  std::byte* const sums = scratchpad.data() + operand_bytes() + kScaleBytes;
+  std::byte* const sums = scratchpad.data() + operand_bytes() + kQuantizedBytes;
   for (int64_t column = 0; column < out; column += kPanelColumns) {
     const auto at = static_cast<size_t>(column);
     const std::byte* const panel = weights.data() + bytes_of(column * depth);
@@ -227,13 +260,14 @@ void Linear::Impl::RunChunk(const float* src, int64_t rows, const float* other, 
                    .rows = std::min(bucket_rows, rows - first),
                    .columns = std::min(kPanelColumns, out - column),
                    .bias = bias.floats().data() + at,
-                   .row_scales = operand.scales == nullptr ? nullptr : operand.scales + first,
-                   .column_scales = column_scales.floats().data() + at,
-                   .column_offsets = reinterpret_cast<const int32_t*>(column_offsets.data()) + at,
+                   .quantized = operand.quantized == nullptr ? nullptr : operand.quantized + first,
+                   .column_steps = column_steps.floats().data() + at,
+                   .column_sums = column_sums.floats().data() + at,
                    .activation = activation,
                    .combine = combine,
-                   .other = other == nullptr ? nullptr : other + first * out + column,
-                   .dst = dst + first * out + column,
+                   .type = dst_type,
+                   .other = At(other, dst_type, first * out + column),
+                   .dst = At(dst, dst_type, first * out + column),
                    .stride = out});
     });
   }
@@ -244,32 +278,62 @@ void Linear::Impl::RunChunk(const float* src, int64_t rows, const float* other, 
 int64_t Linear::in() const { return impl_->in; }
 int64_t Linear::out() const { return impl_->out; }
 size_t Linear::weights_bytes() const {
-  return impl_->weights.size() + impl_->bias.size() + impl_->column_scales.size() +
-         impl_->column_offsets.size();
+  return impl_->weights.size() + impl_->bias.size() + impl_->column_steps.size() +
+         impl_->column_sums.size();
 }
 size_t Linear::scratchpad_bytes() const {
-  return impl_->operand_bytes() + Impl::kScaleBytes + Impl::kSumBytes;
+  return impl_->operand_bytes() + Impl::kQuantizedBytes + Impl::kSumBytes;
 }
 
 std::string Linear::Kind() const {
   return absl::StrCat("linear ", std::string(PrecisionName(impl_->precision)), " ", impl_->in, " ",
-                      impl_->out, " ", static_cast<int>(impl_->activation), " ",
-                      static_cast<int>(impl_->combine));
+                      impl_->out, " ", static_cast<int>(impl_->src_type), " ",
+                      static_cast<int>(impl_->dst_type), " ", static_cast<int>(impl_->activation),
+                      " ", static_cast<int>(impl_->combine));
 }
 
+// Fills a block with three rows in turn, runs it at every size, and compares every row of the result
+// with the first of its kind: a row's bits must depend neither on the block, nor on its place, nor
+// on what lies beside it.
 absl::StatusOr<bool> Linear::RowsAgree() const {
-  ASSIGN_OR_RETURN(Buffer scratchpad, Buffer::Allocate(scratchpad_bytes(), impl_->name));
-  const int64_t rows = impl_->buckets.rows(impl_->buckets.count() - 1);
-  ASSIGN_OR_RETURN(
-      Buffer other,
-      Buffer::Allocate(
-          impl_->combine == Combine::kNone ? 0 : static_cast<size_t>(rows * out()) * sizeof(float),
-          impl_->name));
-  std::fill(other.floats().begin(), other.floats().end(), 1.0f);
-  return RowsAgreeInEveryBucket(
-      impl_->buckets, in(), out(), [&](const float* src, int64_t count, float* dst) {
-        return Run(src, count, other.floats().data(), dst, scratchpad.bytes());
-      });
+  const Impl& impl = *impl_;
+  constexpr int64_t kKinds = 3;
+  constexpr int64_t kRows = RowBuckets::kMaxRows;
+  const size_t src_bytes = static_cast<size_t>(impl.in) * RowTypeBytes(impl.src_type);
+  const size_t dst_bytes = static_cast<size_t>(impl.out) * RowTypeBytes(impl.dst_type);
+  ASSIGN_OR_RETURN(const Buffer src, Buffer::Allocate(kRows * src_bytes, impl.name));
+  ASSIGN_OR_RETURN(const Buffer other, Buffer::AllocateZeroed(kRows * dst_bytes, impl.name));
+  ASSIGN_OR_RETURN(const Buffer dst, Buffer::Allocate(kRows * dst_bytes, impl.name));
+  ASSIGN_OR_RETURN(const Buffer first, Buffer::Allocate(kKinds * dst_bytes, impl.name));
+  ASSIGN_OR_RETURN(const Buffer scratchpad, Buffer::Allocate(scratchpad_bytes(), impl.name));
+  std::vector<float> values(static_cast<size_t>(impl.in));
+  for (int64_t row = 0; row < kRows; ++row) {
+    // Irregular values of either sign and of very different size from row to row, so that another
+    // order of summation, or a value from a neighbour, shows in the last bits.
+    const auto kind = static_cast<float>(row % kKinds);
+    for (size_t i = 0; i < values.size(); ++i) {
+      values[i] = std::sin(static_cast<float>(i * i + 1) + kind) * std::pow(100.0f, kind - 1);
+    }
+    std::byte* const to = src.data() + static_cast<size_t>(row) * src_bytes;
+    if (impl.src_type == RowType::kBf16) {
+      RoundToBf16(values.data(), impl.in, impl.in, reinterpret_cast<uint16_t*>(to));
+    } else {
+      std::memcpy(to, values.data(), src_bytes);
+    }
+  }
+  for (int64_t index = 0; index < impl.buckets.count(); ++index) {
+    const int64_t rows = impl.buckets.rows(index);
+    RETURN_IF_ERROR(Run(src.data(), rows, other.data(), dst.data(), scratchpad.bytes()));
+    if (index == 0) std::memcpy(first.data(), dst.data(), first.size());
+    for (int64_t row = 0; row < rows; ++row) {
+      if (std::memcmp(dst.data() + static_cast<size_t>(row) * dst_bytes,
+                      first.data() + static_cast<size_t>(row % kKinds) * dst_bytes,
+                      dst_bytes) != 0) {
+        return false;
+      }
+    }
+  }
+  return true;
 }
 
 }  // namespace encoderd::ops

@@ -6,7 +6,7 @@
 // How:    the columns of W lie in panels. For each panel and block of rows, brgemm micro-kernels of
 //         oneDNN sum up, and one vector pass (panel.h) does the rest while the sums are in cache.
 //         In bf16 and int8 the rows are rounded first (operand.h); the sums of 8-bit products are
-//         exact, and the passes around them fp32.
+//         exact, and what is done with sums is done in fp32.
 #pragma once
 
 #include <cstdint>
@@ -32,10 +32,12 @@ struct LinearOptions {
   Activation activation = Activation::kNone;
   Combine combine = Combine::kNone;  // behind the activation, with the [rows, out] tensor of Run
   Precision precision = Precision::kFp32;
+  RowType src_type = RowType::kFp32;
+  RowType dst_type = RowType::kFp32;  // of the other tensor, too
 };
 
-// Shapes:  src [rows, in], other and dst [rows, out]; fp32, row-major, dense. Rows of src are read up
-//          to a multiple of RowBuckets::kFixedRows, which is at most kPaddingRows more.
+// Shapes:  src [rows, in], other and dst [rows, out]; row-major, dense. Rows of src are read up to a
+//          multiple of RowBuckets::kFixedRows, which is at most kPaddingRows more.
 // Threads: immutable after Create; Run may be called from several threads at once with different
 //          buffers.
 class Linear {
@@ -53,9 +55,9 @@ class Linear {
   size_t weights_bytes() const;     // packed weights and bias
   size_t scratchpad_bytes() const;  // what Run's scratchpad must hold
 
-  // other is read only where the result is combined with it; it may be src but not dst. Errors:
-  // kInternal; dst is then unspecified.
-  absl::Status Run(const float* src, int64_t rows, const float* other, float* dst,
+  // Rows of src, other and dst are of the options' types; other is read only where the result is
+  // combined with it, and may be src but not dst. Errors: kInternal; dst is then unspecified.
+  absl::Status Run(const void* src, int64_t rows, const void* other, void* dst,
                    std::span<std::byte> scratchpad) const;
 
   // What the kernels depend on, apart from the weights: equal kinds run the same code.

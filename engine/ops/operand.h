@@ -2,10 +2,10 @@
 //
 // Role: private to engine/ops; used by linear.cc and attention. Dispatched by Highway to the widest
 //       vectors in use.
-// 8 bits: a row has one scale, the largest magnitude in it ÷ 127 (Dettmers et al. 2022, 3: absmax
-//         quantisation row by row), so that nothing has to be known of the values beforehand and a
-//         row's bits depend on nothing but the row. A row that is not finite gets a scale that is
-//         not, which makes every product with it not finite.
+// 8 bits: a row of activations is spread over 256 steps from its least value to its largest, so that
+//         nothing has to be known of the values beforehand, a row's bits depend on nothing but the
+//         row, and skewed rows, as GELU gives them, lose no step. A column of weights has steps on
+//         either side of 0 (Dettmers et al. 2022, 2: absmax and zero-point quantisation).
 #pragma once
 
 #include <cstddef>
@@ -31,9 +31,22 @@ constexpr int64_t PaddedDepth(Precision precision, int64_t values) {
 // Rounds `count` values to bf16, ties to even, and writes zeros behind them up to `padded`.
 void RoundToBf16(const float* src, int64_t count, int64_t padded, uint16_t* dst);
 
-// Quantises `count` values to integers from -127 to 127 and returns their scale, 0 where all are 0;
-// writes zeros behind them up to `padded`. `bias` is added to each integer, zeros too: 128 makes
-// unsigned bytes of them. Finite values only count as long as all are.
-float QuantizeRow(const float* src, int64_t count, int64_t padded, uint8_t bias, uint8_t* dst);
+// Back again, exactly.
+void WidenBf16(const uint16_t* src, int64_t count, float* dst);
+
+// The values are least + step · (what is stored).
+struct QuantizedRow {
+  float least = 0;
+  float step = 0;
+};
+
+// Quantises `count` values, fp32 or bf16, to 0 … 255 and writes zeros behind them up to `padded`.
+// Where any is not finite the step is not either, and so is no product with the row.
+QuantizedRow QuantizeRow(const float* src, int64_t count, int64_t padded, uint8_t* dst);
+QuantizedRow QuantizeRow(const uint16_t* src, int64_t count, int64_t padded, uint8_t* dst);
+
+// Quantises `count` finite weights to -127 … 127 and returns the step; writes zeros behind them up
+// to `padded`.
+float QuantizeWeights(const float* src, int64_t count, int64_t padded, int8_t* dst);
 
 }  // namespace encoderd::ops

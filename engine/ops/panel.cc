@@ -6,6 +6,7 @@
 #include "hwy/foreach_target.h"
 #include "hwy/highway.h"
 #include "engine/ops/activation-inl.h"
+#include "engine/ops/rows-inl.h"
 // clang-format on
 
 HWY_BEFORE_NAMESPACE();
@@ -13,50 +14,51 @@ namespace encoderd::ops {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-using Floats = hn::CappedTag<float, 16>;
-
-// The sums of one row from `column` on as numbers.
+// The sums of one row from `column` on, with the bias.
 template <bool kInt8>
-HWY_INLINE hn::Vec<Floats> Sums(const PanelBlock& block, int64_t row, int64_t column) {
+HWY_INLINE hn::Vec<Floats> Biased(const PanelBlock& block, int64_t row, int64_t column) {
   const Floats d;
   const int64_t at = row * kPanelColumns + column;
+  const auto bias = hn::LoadU(d, block.bias + column);
   if constexpr (kInt8) {
     const hn::RebindToSigned<Floats> d32;
-    const auto sums = hn::Sub(hn::LoadU(d32, static_cast<const int32_t*>(block.sums) + at),
-                              hn::LoadU(d32, block.column_offsets + column));
-    const auto scale =
-        hn::Mul(hn::Set(d, block.row_scales[row]), hn::LoadU(d, block.column_scales + column));
-    return hn::Mul(hn::ConvertTo(d, sums), scale);
+    const QuantizedRow& quantized = block.quantized[row];
+    const auto sums =
+        hn::ConvertTo(d, hn::LoadU(d32, static_cast<const int32_t*>(block.sums) + at));
+    const auto steps =
+        hn::Mul(hn::Set(d, quantized.step), hn::LoadU(d, block.column_steps + column));
+    const auto from_least =
+        hn::MulAdd(hn::Set(d, quantized.least), hn::LoadU(d, block.column_sums + column), bias);
+    return hn::MulAdd(sums, steps, from_least);
   } else {
-    return hn::LoadU(d, static_cast<const float*>(block.sums) + at);
+    return hn::Add(hn::LoadU(d, static_cast<const float*>(block.sums) + at), bias);
   }
 }
 
-template <bool kInt8, class Function>
+template <bool kInt8, typename T, class Function>
 HWY_INLINE void Finish(const PanelBlock& block, Function) {
   const Floats d;
-  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
   for (int64_t row = 0; row < block.rows; ++row) {
-    float* const dst = block.dst + row * block.stride;
-    for (int64_t column = 0; column < block.columns; column += lanes) {
-      const auto sum = Sums<kInt8>(block, row, column);
-      auto y = Function::Of(d, hn::Add(sum, hn::LoadU(d, block.bias + column)));
-      const auto left = static_cast<size_t>(block.columns - column);
+    T* const dst = static_cast<T*>(block.dst) + row * block.stride;
+    ForEachVector(block.columns, [&](int64_t column, size_t left) HWY_ATTR {
+      auto y = Function::Of(d, Biased<kInt8>(block, row, column));
       if (block.combine != Combine::kNone) {
-        const auto with = hn::LoadN(d, block.other + row * block.stride + column, left);
+        const T* const other = static_cast<const T*>(block.other) + row * block.stride;
+        const auto with = LoadRow(other + column, left);
         y = block.combine == Combine::kAdd ? hn::Add(y, with) : hn::Mul(y, with);
       }
-      hn::StoreN(y, d, dst + column, left);
-    }
+      StoreRow(y, dst + column, left);
+    });
   }
 }
 
 void FinishPanel(const PanelBlock& block) {
   WithActivation(block.activation, [&](auto function) HWY_ATTR {
-    if (block.row_scales != nullptr) {
-      Finish<true>(block, function);
+    const bool int8 = block.quantized != nullptr;
+    if (block.type == RowType::kBf16) {
+      int8 ? Finish<true, uint16_t>(block, function) : Finish<false, uint16_t>(block, function);
     } else {
-      Finish<false>(block, function);
+      int8 ? Finish<true, float>(block, function) : Finish<false, float>(block, function);
     }
   });
 }

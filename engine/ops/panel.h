@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "engine/ops/activation.h"
+#include "engine/ops/operand.h"
 
 namespace encoderd::ops {
 
@@ -17,20 +18,23 @@ inline constexpr int64_t kPanelColumns = 64;
 // added, as residuals are; multiplied, as the two halves of a gated FFN are.
 enum class Combine { kNone, kAdd, kMultiply };
 
-// dst = combine(activation(sums + bias), other) on a block of a panel. Sums of 8-bit products are
-// taken as (sum - offset) · row scale · column scale first.
+// Of the rows between two operations.
+enum class RowType { kFp32, kBf16 };
+
+// dst = combine(activation(sums + bias), other) on a block of a panel.
 struct PanelBlock {
-  const void* sums = nullptr;  // [rows][kPanelColumns] fp32, or int32 where there are row scales
+  const void* sums = nullptr;  // [rows][kPanelColumns] fp32, or int32 where the rows are quantised
   int64_t rows = 0;
-  int64_t columns = 0;          // at most kPanelColumns
-  const float* bias = nullptr;  // [kPanelColumns], as are the two below
-  const float* row_scales = nullptr;
-  const float* column_scales = nullptr;
-  const int32_t* column_offsets = nullptr;
+  int64_t columns = 0;                      // at most kPanelColumns
+  const float* bias = nullptr;              // [kPanelColumns], as are those of the columns below
+  const QuantizedRow* quantized = nullptr;  // [rows], of 8-bit products; else null
+  const float* column_steps = nullptr;      // of the weights
+  const float* column_sums = nullptr;       // of the weights, quantised: what `least` is times
   Activation activation = Activation::kNone;
   Combine combine = Combine::kNone;
-  const float* other = nullptr;  // rows at `stride`, as dst
-  float* dst = nullptr;
+  RowType type = RowType::kFp32;  // of `other` and `dst`
+  const void* other = nullptr;    // rows at `stride`, as dst
+  void* dst = nullptr;
   int64_t stride = 0;
 };
 

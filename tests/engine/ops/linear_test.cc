@@ -3,9 +3,12 @@
 // Method: random matrices; tolerance from the magnitudes that were summed.
 #include "engine/ops/linear.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <ostream>
 #include <random>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -26,9 +29,21 @@ using ::testing::HasSubstr;
 // Rounding errors of a sum of k products add up like a random walk: below λ·√k·u·Σ|aᵢbᵢ| but for a
 // probability of 2·exp(−λ²/2) (Higham and Mary 2019); λ = 6. The activations' polynomials are good
 // to 2·10⁻⁶ for the values seen here.
+constexpr double kLambda = 6;
 double Tolerance(int64_t k, double magnitude, Activation activation) {
-  const double rounding = 6 * std::sqrt(static_cast<double>(k + 1)) * 0x1p-24 * magnitude;
+  const double rounding = kLambda * std::sqrt(static_cast<double>(k + 1)) * 0x1p-24 * magnitude;
   return rounding + (activation == Activation::kNone || activation == Activation::kRelu ? 0 : 2e-6);
+}
+
+// What rounding the operands adds: to each of the k products of normal numbers, of standard
+// deviation 1, an error of that standard deviation, which again walk at random. The activations'
+// slopes are at most 1.13.
+double OperandTolerance(int64_t k, Precision precision) {
+  double error = 0;
+  if (precision == Precision::kBf16) error = 0x1p-9 * std::sqrt(2.0);
+  // Steps of values between -4.5 and 4.5; an error is even within half a step on either side.
+  if (precision == Precision::kInt8) error = std::hypot(9.0 / 255, 4.5 / 127) / std::sqrt(12.0);
+  return 1.13 * kLambda * std::sqrt(static_cast<double>(k)) * error;
 }
 
 std::vector<float> Random(int64_t count, std::mt19937& rng) {
@@ -47,88 +62,223 @@ std::vector<float> Padded(std::vector<float> values, int64_t width) {
 struct Case {
   std::string name;
   int64_t in, out;
-  Activation activation;
-  bool bias;
-  Combine combine;
-  RowBuckets::Mode mode;
+  Activation activation = Activation::kNone;
+  bool bias = true;
+  Combine combine = Combine::kNone;
+  RowBuckets::Mode mode = RowBuckets::Mode::kSteps;
+  Precision precision = Precision::kFp32;
+  RowType src_type = RowType::kFp32;
+  RowType dst_type = RowType::kFp32;
 };
+
+void PrintTo(const Case& c, std::ostream* os) { *os << c.name; }
+
+// Rows as an operation takes them.
+std::vector<std::byte> Encode(const std::vector<float>& values, RowType type) {
+  const size_t width = type == RowType::kBf16 ? 2 : 4;
+  std::vector<std::byte> bytes(values.size() * width);
+  if (type == RowType::kFp32) {
+    std::memcpy(bytes.data(), values.data(), bytes.size());
+  } else {
+    const auto count = static_cast<int64_t>(values.size());
+    RoundToBf16(values.data(), count, count, reinterpret_cast<uint16_t*>(bytes.data()));
+  }
+  return bytes;
+}
+std::vector<float> Decode(const std::vector<std::byte>& bytes, RowType type) {
+  std::vector<float> values(bytes.size() / (type == RowType::kBf16 ? 2 : 4));
+  if (type == RowType::kFp32) {
+    std::memcpy(values.data(), bytes.data(), bytes.size());
+  } else {
+    WidenBf16(reinterpret_cast<const uint16_t*>(bytes.data()), static_cast<int64_t>(values.size()),
+              values.data());
+  }
+  return values;
+}
 
 class LinearTest : public ::testing::TestWithParam<Case> {
  protected:
   LinearTest() { EnterNumericEnvironment(); }
+
+  void SetUp() override {
+    if (!RequirePrecision(GetParam().precision).ok()) {
+      GTEST_SKIP() << RequirePrecision(GetParam().precision);
+    }
+  }
+
+  Linear Create(const std::vector<float>& weights, const std::vector<float>& bias) const {
+    const Case& c = GetParam();
+    auto linear = Linear::Create({.name = "w",
+                                  .in = c.in,
+                                  .out = c.out,
+                                  .weights = weights,
+                                  .bias = bias,
+                                  .activation = c.activation,
+                                  .combine = c.combine,
+                                  .precision = c.precision,
+                                  .src_type = c.src_type,
+                                  .dst_type = c.dst_type},
+                                 RowBuckets(c.mode));
+    EXPECT_TRUE(linear.ok()) << linear.status();
+    return *linear;
+  }
+
+  // Runs rows of the case's types.
+  std::vector<float> Run(const Linear& linear, const std::vector<float>& src, int64_t rows,
+                         const std::vector<float>& other) const {
+    const Case& c = GetParam();
+    const auto scratchpad = Buffer::Allocate(linear.scratchpad_bytes(), "scratchpad");
+    EXPECT_TRUE(scratchpad.ok());
+    std::vector<std::byte> dst =
+        Encode(std::vector<float>(static_cast<size_t>((rows + 1) * c.out), 77), c.dst_type);
+    EXPECT_THAT(linear.Run(Encode(Padded(src, c.in), c.src_type).data(), rows,
+                           Encode(other, c.dst_type).data(), dst.data(), scratchpad->bytes()),
+                StatusIs(absl::StatusCode::kOk));
+    std::vector<float> values = Decode(dst, c.dst_type);
+    const std::span<float> behind = std::span(values).last(static_cast<size_t>(c.out));
+    EXPECT_TRUE(std::ranges::all_of(behind, [](float x) { return x == 77; }))
+        << "written behind the rows";
+    values.resize(static_cast<size_t>(rows * c.out));
+    return values;
+  }
 };
 
 TEST_P(LinearTest, EqualsReferenceForEveryRowCount) {
-  const auto& [name, in, out, activation, with_bias, combine, mode] = GetParam();
+  const Case& c = GetParam();
   std::mt19937 rng(1);
-  const std::vector<float> weights = Random(in * out, rng);
-  const std::vector<float> bias = with_bias ? Random(out, rng) : std::vector<float>();
-  auto linear = Linear::Create({.name = "w",
-                                .in = in,
-                                .out = out,
-                                .weights = weights,
-                                .bias = bias,
-                                .activation = activation,
-                                .combine = combine},
-                               RowBuckets(mode));
-  ASSERT_TRUE(linear.ok()) << linear.status();
-  auto scratchpad = Buffer::Allocate(linear->scratchpad_bytes(), "scratchpad");
-  ASSERT_TRUE(scratchpad.ok());
-
+  const std::vector<float> weights = Random(c.in * c.out, rng);
+  const std::vector<float> bias = c.bias ? Random(c.out, rng) : std::vector<float>();
+  const Linear linear = Create(weights, bias);
   for (int64_t rows : {1, 2, 7, 8, 9, 63, 64, 65, 255, 256, 257, 513}) {
-    const std::vector<float> src = Random(rows * in, rng);
-    const std::vector<float> other =
-        combine == Combine::kNone ? std::vector<float>() : Random(rows * out, rng);
-    std::vector<float> dst(static_cast<size_t>((rows + RowBuckets::kPaddingRows) * out));
-    ASSERT_THAT(linear->Run(Padded(src, in).data(), rows, Padded(other, out).data(), dst.data(),
-                            scratchpad->bytes()),
-                StatusIs(absl::StatusCode::kOk));
-    const bool added = combine == Combine::kAdd, multiplied = combine == Combine::kMultiply;
+    // As the operation gets them.
+    const auto rounded = [&](std::vector<float> values, RowType type) {
+      return Decode(Encode(values, type), type);
+    };
+    const std::vector<float> src = rounded(Random(rows * c.in, rng), c.src_type);
+    const std::vector<float> other = c.combine == Combine::kNone
+                                         ? std::vector<float>()
+                                         : rounded(Random(rows * c.out, rng), c.dst_type);
+    const std::vector<float> dst = Run(linear, src, rows, other);
+    const bool added = c.combine == Combine::kAdd, multiplied = c.combine == Combine::kMultiply;
     std::vector<double> magnitudes;
-    const std::vector<double> expected = reference::Linear(
-        src, weights, bias, added ? other : std::vector<float>(), activation, in, out, &magnitudes);
+    const std::vector<double> expected =
+        reference::Linear(src, weights, bias, added ? other : std::vector<float>(), c.activation,
+                          c.in, c.out, &magnitudes);
+    const double operands = OperandTolerance(c.in, c.precision);
     for (size_t i = 0; i < expected.size(); ++i) {
       const double factor = multiplied ? other[i] : 1;
-      const double tolerance = Tolerance(in, magnitudes[i], activation) * std::abs(factor);
+      const double result = c.dst_type == RowType::kBf16 ? 0x1p-8 * std::abs(expected[i]) : 0;
+      const double tolerance =
+          (Tolerance(c.in, magnitudes[i], c.activation) + operands + result) * std::abs(factor);
       ASSERT_NEAR(dst[i], expected[i] * factor, tolerance) << rows << " rows, element " << i;
     }
   }
 }
 
 TEST_P(LinearTest, RowHasTheSameBitsInEveryBucket) {
-  const auto& [name, in, out, activation, with_bias, combine, mode] = GetParam();
   std::mt19937 rng(2);
-  const std::vector<float> weights = Random(in * out, rng);
-  auto linear = Linear::Create({.name = "w",
-                                .in = in,
-                                .out = out,
-                                .weights = weights,
-                                .activation = activation,
-                                .combine = combine},
-                               RowBuckets(mode));
-  ASSERT_TRUE(linear.ok()) << linear.status();
-  EXPECT_THAT(linear->RowsAgree(), IsOkAndHolds(true));
+  EXPECT_THAT(Create(Random(GetParam().in * GetParam().out, rng), {}).RowsAgree(),
+              IsOkAndHolds(true));
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Shapes, LinearTest,
-    ::testing::Values(
-        Case{"Smallest", 1, 1, Activation::kNone, true, Combine::kNone, RowBuckets::Mode::kSteps},
-        Case{"OddWithResidual", 63, 65, Activation::kRelu, true, Combine::kAdd,
-             RowBuckets::Mode::kSteps},
-        Case{"OddGelu", 65, 63, Activation::kGelu, false, Combine::kNone, RowBuckets::Mode::kSteps},
-        Case{"GeluTanh", 48, 96, Activation::kGeluTanh, true, Combine::kAdd,
-             RowBuckets::Mode::kSteps},
-        Case{"Silu", 40, 72, Activation::kSilu, true, Combine::kNone, RowBuckets::Mode::kSteps},
-        Case{"Tanh", 32, 10, Activation::kTanh, false, Combine::kMultiply,
-             RowBuckets::Mode::kSteps},
-        Case{"Wide", 384, 40, Activation::kNone, false, Combine::kNone, RowBuckets::Mode::kSteps},
-        Case{"Gated", 40, 56, Activation::kNone, false, Combine::kMultiply,
-             RowBuckets::Mode::kSteps},
-        Case{"FixedBlocks", 96, 48, Activation::kGelu, true, Combine::kAdd,
-             RowBuckets::Mode::kFixed}),
-    [](const auto& instance) { return instance.param.name; });
+// Whatever is in a row, and however it is padded, no other row sees it.
+TEST_P(LinearTest, NotANumberStaysInItsRow) {
+  const Case& c = GetParam();
+  std::mt19937 rng(3);
+  const Linear linear = Create(Random(c.in * c.out, rng), {});
+  constexpr int64_t kRows = 19;
+  const std::vector<float> other = Random(kRows * c.out, rng);
+  const std::vector<float> clean = Random(kRows * c.in, rng);
+  const std::vector<float> expected = Run(linear, clean, kRows, other);
+  for (const float bad : {NAN, INFINITY}) {
+    std::vector<float> src = clean;
+    constexpr int64_t kBad = 5;
+    src[static_cast<size_t>(kBad * c.in + c.in - 1)] = bad;
+    const std::vector<float> dst = Run(linear, src, kRows, other);
+    for (int64_t row = 0; row < kRows; ++row) {
+      const auto at = static_cast<size_t>(row * c.out);
+      if (row != kBad) {
+        ASSERT_EQ(std::memcmp(&dst[at], &expected[at], static_cast<size_t>(c.out) * sizeof(float)),
+                  0)
+            << "row " << row;
+      } else if (std::isnan(bad)) {
+        for (int64_t i = 0; i < c.out; ++i) {
+          ASSERT_TRUE(std::isnan(dst[at + static_cast<size_t>(i)])) << "column " << i;
+        }
+      }
+    }
+  }
+}
 
+std::vector<Case> Cases() {
+  std::vector<Case> cases = {
+      {.name = "Smallest", .in = 1, .out = 1},
+      {.name = "OddWithResidual",
+       .in = 63,
+       .out = 65,
+       .activation = Activation::kRelu,
+       .combine = Combine::kAdd},
+      {.name = "OddGelu", .in = 65, .out = 63, .activation = Activation::kGelu, .bias = false},
+      {.name = "GeluTanh",
+       .in = 48,
+       .out = 96,
+       .activation = Activation::kGeluTanh,
+       .combine = Combine::kAdd},
+      {.name = "Silu", .in = 40, .out = 72, .activation = Activation::kSilu},
+      {.name = "Tanh",
+       .in = 32,
+       .out = 10,
+       .activation = Activation::kTanh,
+       .bias = false,
+       .combine = Combine::kMultiply},
+      {.name = "Wide", .in = 384, .out = 40, .bias = false},
+      {.name = "Deep", .in = 1000, .out = 72, .combine = Combine::kAdd},
+      {.name = "Gated", .in = 40, .out = 56, .bias = false, .combine = Combine::kMultiply},
+      {.name = "FixedBlocks",
+       .in = 96,
+       .out = 48,
+       .activation = Activation::kGelu,
+       .combine = Combine::kAdd,
+       .mode = RowBuckets::Mode::kFixed}};
+  const size_t shapes = cases.size();
+  for (const Precision precision : {Precision::kBf16, Precision::kInt8}) {
+    const std::string name = precision == Precision::kBf16 ? "Bf16" : "Int8";
+    for (size_t i = 0; i < shapes; ++i) {
+      Case c = cases[i];
+      c.name += name;
+      c.precision = precision;
+      cases.push_back(c);
+    }
+    cases.push_back({.name = "IntoBf16Rows" + name,
+                     .in = 40,
+                     .out = 136,
+                     .activation = Activation::kGelu,
+                     .precision = precision,
+                     .dst_type = RowType::kBf16});
+    cases.push_back({.name = "GatedBf16Rows" + name,
+                     .in = 40,
+                     .out = 72,
+                     .combine = Combine::kMultiply,
+                     .precision = precision,
+                     .dst_type = RowType::kBf16});
+    cases.push_back({.name = "OfBf16Rows" + name,
+                     .in = 72,
+                     .out = 40,
+                     .combine = Combine::kAdd,
+                     .precision = precision,
+                     .src_type = RowType::kBf16});
+  }
+  cases.push_back({.name = "OfBf16RowsInPlace",
+                   .in = 128,
+                   .out = 40,
+                   .precision = Precision::kBf16,
+                   .src_type = RowType::kBf16});
+  cases.push_back({.name = "OfBf16RowsInFp32", .in = 72, .out = 40, .src_type = RowType::kBf16});
+  return cases;
+}
+
+INSTANTIATE_TEST_SUITE_P(Shapes, LinearTest, ::testing::ValuesIn(Cases()),
+                         [](const auto& instance) { return instance.param.name; });
 TEST(LinearCreateTest, RefusesSizesThatDoNotFit) {
   EXPECT_THAT(
       Linear::Create({.name = "layers.0.fc", .in = 4, .out = 2, .weights = std::vector<float>(7)},
