@@ -25,14 +25,7 @@ constexpr PeerProgram kPeers[] = {{"ONNX Runtime", "onnxruntime_peer.py"},
                                   {"CTranslate2", "ctranslate2_peer.py"},
                                   {"PyTorch", "pytorch_peer.py"}};
 
-constexpr char kSorted[] = "sorted:512";
 constexpr double kTrySeconds = 0.15;
-
-// What a setting brought when it was tried, in tokens per second.
-struct Trial {
-  Setting setting;
-  double rate = 0;
-};
 
 constexpr int64_t kMaxPeerTokens = 512;  // of a sequence that peers get too
 
@@ -99,7 +92,7 @@ const Work& Field::WorkOf(const std::string& lengths) {
   if (found != works_.end()) return found->second;
   const auto mix = client::LengthDistribution::Parse(lengths);
   CHECK(mix.ok()) << mix.status();
-  const double tokens = kPassTokens[model_.shape.hidden > 512 ? 1 : 0];
+  const double tokens = kPassTokens[model_.large() ? 1 : 0];
   // Sixteen make a group; of sequences beyond all other works, one for each thread is enough.
   const int sequences = mix->max() > kMaxPeerTokens
                             ? threads_
@@ -115,6 +108,16 @@ absl::StatusOr<double> Field::Rate(Entrant& entrant, const std::string& lengths,
     RETURN_IF_ERROR(FindBest(entrant, lengths));
   }
   return Rate(entrant, lengths, entrant.settings[lengths], seconds);
+}
+
+absl::StatusOr<double> Field::RateInGroups(Entrant& entrant, const std::string& lengths,
+                                           double seconds) {
+  if (!entrant.in_groups.contains(lengths)) {
+    ASSIGN_OR_RETURN(const Trial best,
+                     Try(entrant, lengths, entrant.contender->ways(), {"groups:16"}));
+    entrant.in_groups[lengths] = best.setting;
+  }
+  return Rate(entrant, lengths, entrant.in_groups[lengths], seconds);
 }
 
 absl::StatusOr<double> Field::Rate(Entrant& entrant, const std::string& lengths,
@@ -187,32 +190,29 @@ absl::Status Field::FindBest(Entrant& entrant, const std::string& lengths) {
     return absl::OkStatus();
   }
   Tell(absl::StrCat(model_.name, ", ", lengths, ": best setting of ", entrant.name()));
-  // The best of the settings tried. Errors: that of the last one, where none works.
-  const auto best_of = [&](std::vector<std::string> ways,
-                           std::vector<std::string> batchings) -> absl::StatusOr<Trial> {
-    Trial best;
-    absl::Status failed;
-    for (const std::string& way : ways) {
-      for (const std::string& batching : batchings) {
-        const Setting setting = {way, batching};
-        const auto rate = Rate(entrant, lengths, setting, kTrySeconds);
-        if (!rate.ok()) failed = rate.status();
-        if (rate.ok() && *rate > best.rate) best = {setting, *rate};
-      }
-    }
-    if (best.rate == 0) return failed;
-    return best;
-  };
-  const std::vector<std::string>& ways = entrant.contender->ways();
-  ASSIGN_OR_RETURN(const Trial sorted, best_of(ways, {kSorted}));
-  ASSIGN_OR_RETURN(const Trial grouped, best_of(ways, {kGroups}));
-  ASSIGN_OR_RETURN(const Trial other, best_of({sorted.setting.way}, {"groups:1", "sorted:2048"}));
-  entrant.in_groups[lengths] = grouped.setting;
-  entrant.settings[lengths] =
-      std::max({sorted, grouped, other}, [](const Trial& a, const Trial& b) {
-        return a.rate < b.rate;
-      }).setting;
+  ASSIGN_OR_RETURN(const Trial sorted,
+                   Try(entrant, lengths, entrant.contender->ways(), {"sorted:512"}));
+  ASSIGN_OR_RETURN(const Trial other,
+                   Try(entrant, lengths, {sorted.setting.way}, {"groups:1", "sorted:2048"}));
+  entrant.settings[lengths] = sorted.rate > other.rate ? sorted.setting : other.setting;
   return absl::OkStatus();
+}
+
+absl::StatusOr<Field::Trial> Field::Try(Entrant& entrant, const std::string& lengths,
+                                        const std::vector<std::string>& ways,
+                                        const std::vector<std::string>& batchings) {
+  Trial best;
+  absl::Status failed = absl::UnavailableError("it has no setting");
+  for (const std::string& way : ways) {
+    for (const std::string& batching : batchings) {
+      const Setting setting = {way, batching};
+      const auto rate = Rate(entrant, lengths, setting, kTrySeconds);
+      if (!rate.ok()) failed = rate.status();
+      if (rate.ok() && *rate > best.rate) best = {setting, *rate};
+    }
+  }
+  if (best.rate == 0) return failed;
+  return best;
 }
 
 }  // namespace encoderd::bench

@@ -17,9 +17,6 @@ namespace encoderd::bench {
 
 inline constexpr char kOwn[] = "encoderd";
 
-// A batching: 16 sequences as they come, padded to the longest, as a server without more wit does.
-inline constexpr char kGroups[] = "groups:16";
-
 // How near last hidden states are to this engine's in fp32: cosines of the tokens.
 struct Accuracy {
   double least = 0;
@@ -41,7 +38,7 @@ struct Entrant {
   std::string kernels = {};
   Accuracy accuracy = {};
   std::map<std::string, Setting> settings = {};   // by work: the best one
-  std::map<std::string, Setting> in_groups = {};  // the best one with kGroups
+  std::map<std::string, Setting> in_groups = {};  // the best one with padded groups of 16
 
   bool own() const { return engine == kOwn; }
   std::string name() const;
@@ -67,7 +64,10 @@ class Field {
   // Tokens per second in the entrant's best setting, which is found when first asked for a work.
   // Errors: why it cannot, or could not any more.
   absl::StatusOr<double> Rate(Entrant& entrant, const std::string& lengths, double seconds);
-  // In a given setting.
+  // The same of a peer that is given 16 sequences at a time as they come, padded to the longest, as a
+  // server without more wit does.
+  absl::StatusOr<double> RateInGroups(Entrant& entrant, const std::string& lengths, double seconds);
+  // In a given setting. The entrant must know the work.
   absl::StatusOr<double> Rate(Entrant& entrant, const std::string& lengths, const Setting& setting,
                               double seconds);
 
@@ -76,6 +76,15 @@ class Field {
   Entrant& Started(Entrant& entrant);
   std::vector<std::string> Command(const Entrant& entrant) const;
   void Check(Entrant& entrant);
+  // What a setting brought when it was tried, in tokens per second.
+  struct Trial {
+    Setting setting = {};
+    double rate = 0;
+  };
+  // The best of these. Errors: where none works, that of the last one.
+  absl::StatusOr<Trial> Try(Entrant& entrant, const std::string& lengths,
+                            const std::vector<std::string>& ways,
+                            const std::vector<std::string>& batchings);
   absl::Status FindBest(Entrant& entrant, const std::string& lengths);
 
   const Model model_;

@@ -14,6 +14,8 @@ struct Model {
   BertShape shape;
   std::string dir;
   bool trained = false;  // real weights
+
+  bool large() const { return shape.hidden > 512; }
 };
 
 // Where the benchmark keeps what it makes: models, their conversions, logs.

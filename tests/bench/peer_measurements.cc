@@ -10,6 +10,7 @@ namespace encoderd::bench {
 namespace {
 
 constexpr int kRounds = 5;
+constexpr const char* kWorksWithFloors[] = {"fixed:128", "squad"};
 
 // What all entrants did in one round.
 struct Result {
@@ -53,6 +54,29 @@ Found BesideBestOf(const std::vector<Result>& results, Precision precision) {
   return BesideBest(own, peer, "no peer runs it within the error bound");
 }
 
+// Those who take part in a work. Passes through large models take long: where peers have been compared
+// in the two works whose ratios have floors, only the fastest of those are compared in the others.
+std::vector<Entrant*> Starters(Field& field, const Cells& cells, bool has_floor) {
+  std::vector<Entrant*> all = field.All();
+  const auto fastest = [&](const std::string& work, Precision precision) {
+    const Cell* best = nullptr;
+    for (const Cell& cell : cells) {
+      if (cell.model != field.model().name || cell.work != work || cell.engine == kOwn) continue;
+      if (cell.precision != precision || cell.rates.empty()) continue;
+      if (best == nullptr || report::Median(cell.rates) > report::Median(best->rates)) best = &cell;
+    }
+    return best == nullptr ? "" : best->engine;
+  };
+  if (has_floor || !field.model().large() || fastest(kWorksWithFloors[0], Precision::kFp32).empty())
+    return all;
+  std::erase_if(all, [&](const Entrant* entrant) {
+    return !entrant->own() && std::ranges::none_of(kWorksWithFloors, [&](const char* work) {
+      return fastest(work, entrant->precision) == entrant->engine;
+    });
+  });
+  return all;
+}
+
 std::string SettingText(const Setting& setting) {
   return absl::StrCat(setting.way, ", ", setting.batching);
 }
@@ -87,33 +111,34 @@ void Record(Cells& cells, const Field& field, const std::string& work,
 }
 
 Measurement OneWork(const FieldRef& field, const std::string& work, Cells& cells) {
-  const bool floors = work == "squad";
+  const bool mix = work == kWorksWithFloors[1];
+  const bool has_floor = mix || work == kWorksWithFloors[0];
   const std::string name = absl::StrCat(field->model().name, ", ", work, ": ");
   std::vector<Figure> figures = {{.name = name + "fp32 ÷ best fp32 peer"},
                                  {.name = name + "bf16 ÷ best bf16 peer"},
                                  {.name = name + "int8 ÷ best int8 peer"}};
-  if (work == "fixed:128") figures[0].floor = 1.05, figures[0].aim = 1.4;
-  if (floors) {
+  if (work == kWorksWithFloors[0]) figures[0].floor = 1.05, figures[0].aim = 1.4;
+  if (mix) {
     figures[0].floor = 1.2, figures[0].aim = 1.6;
     figures[1].floor = 1.2, figures[1].aim = 1.5;
     figures[2].floor = 1.2, figures[2].aim = 2.0;
     figures.push_back({name + "fp32 ÷ best fp32 peer in padded groups of 16", 2.5, 4.0});
   }
-  const auto round = [field, work, floors, &cells](const Settings& settings) {
+  const auto round = [field, work, mix, has_floor, &cells](const Settings& settings) {
     std::vector<Result> results;
-    for (Entrant* const entrant : field->All()) {
+    for (Entrant* const entrant : Starters(*field, cells, has_floor)) {
       results.push_back({entrant, field->Rate(*entrant, work, settings.seconds)});
     }
     Record(cells, *field, work, results);
     std::vector<Found> found;
     for (const Precision precision : kPrecisions) found.push_back(BesideBestOf(results, precision));
-    if (floors) {
+    if (mix) {
       const Result* const best = BestPeer(
           results, [](const Entrant& entrant) { return entrant.precision == Precision::kFp32; });
       std::optional<Result> grouped;
       if (best != nullptr) {
         Entrant& peer = *best->entrant;
-        grouped = {&peer, field->Rate(peer, work, peer.in_groups.at(work), settings.seconds)};
+        grouped = {&peer, field->RateInGroups(peer, work, settings.seconds)};
       }
       found.push_back(BesideBest(Find(results, /*own=*/true, Precision::kFp32).rate,
                                  grouped.has_value() ? &*grouped : nullptr, "no fp32 peer runs"));
@@ -131,7 +156,7 @@ Measurement OneWork(const FieldRef& field, const std::string& work, Cells& cells
 std::vector<Measurement> PeerMeasurements(const FieldRef& field, Cells& cells) {
   std::vector<Measurement> measurements;
   for (const char* const work :
-       {"fixed:16", "fixed:128", "fixed:384", "squad", "short", "uniform:1-512", "bimodal"}) {
+       {"fixed:128", "squad", "fixed:16", "fixed:384", "short", "uniform:1-512", "bimodal"}) {
     measurements.push_back(OneWork(field, work, cells));
   }
   return measurements;
