@@ -32,6 +32,14 @@ constexpr int64_t kMaxPeerTokens = 512;  // of a sequence that peers get too
 // Tokens of a pass through a work.
 constexpr double kPassTokens[] = {4096, 2048};  // small and large models
 
+// How many sequences make a pass of about so many tokens.
+int SequencesOf(const client::LengthDistribution& mix, double tokens, int threads) {
+  if (mix.max() > kMaxPeerTokens) return threads;
+  const bool equal = mix.mean() == static_cast<double>(mix.max());
+  const int least = equal ? 8 : 16;  // two batches, or a group
+  return std::clamp(static_cast<int>(tokens / mix.mean()), least, 64);
+}
+
 void Tell(const std::string& what) { std::fprintf(stderr, "\r%s\033[K", what.c_str()); }
 
 }  // namespace
@@ -93,11 +101,7 @@ const Work& Field::WorkOf(const std::string& lengths) {
   const auto mix = client::LengthDistribution::Parse(lengths);
   CHECK(mix.ok()) << mix.status();
   const double tokens = kPassTokens[model_.large() ? 1 : 0];
-  // Sixteen make a group; of sequences beyond all other works, one for each thread is enough.
-  const int sequences = mix->max() > kMaxPeerTokens
-                            ? threads_
-                            : std::clamp(static_cast<int>(tokens / mix->mean()), 16, 64);
-  return works_[lengths] = MakeWork(text_, lengths, sequences);
+  return works_[lengths] = MakeWork(text_, lengths, SequencesOf(*mix, tokens, threads_));
 }
 
 absl::StatusOr<double> Field::Rate(Entrant& entrant, const std::string& lengths, double seconds) {

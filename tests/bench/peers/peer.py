@@ -88,7 +88,7 @@ def batches_of(sequences, batching):
     return [pad(batch) for batch in cut]
 
 
-LONGEST_SECONDS = 4  # of passes; whoever needs longer is judged by what it did until then
+LONGEST_SECONDS = 3  # of passes; whoever needs longer is judged by what it did until then
 
 
 class Passes:
