@@ -117,11 +117,9 @@ absl::Status DrawBars(const Cells& cells, const std::string& path) {
   client::DrawText(pen, "Thousands of real tokens per second", kMargin, 26, Anchor::kBegin);
   client::SelectFont(pen, client::kLabelFont, CAIRO_FONT_WEIGHT_NORMAL);
   client::SetColour(pen, kGrey);
-  client::DrawText(
-      pen,
-      "each engine in its best setting; lines: slowest to fastest round; grey: outside "
-      "the error bound",
-      kMargin, 48, Anchor::kBegin);
+  client::DrawText(pen,
+                   "each in its best setting; line: slowest to fastest round; grey: too inexact",
+                   kMargin, 48, Anchor::kBegin);
   double x = kMargin - kPanelWidth - kMargin, y = 0;
   std::string model;
   for (const Panel& panel : panels) {

@@ -20,12 +20,15 @@ venv=build/bench/venv
 "${run[@]}" cmake --build --preset release --parallel "$(nproc)" --target engine_bench >&2
 if [[ ! -e $venv/ready || tests/bench/requirements.txt -nt $venv/ready ]]; then
   echo 'run.sh: fetching the peers' >&2
-  "${run[@]}" python3 -m venv --clear --system-site-packages "$venv"
+  "${run[@]}" python3 -m venv --system-site-packages "$venv"
+  all=1
   while read -r requirement; do  # one by one: a peer that cannot be had takes no other with it
-    "${run[@]}" "$venv/bin/pip" install --quiet "$requirement" </dev/null >&2 ||
+    "${run[@]}" "$venv/bin/pip" install --quiet --no-warn-conflicts "$requirement" </dev/null >&2 || {
       echo "run.sh: $requirement could not be installed" >&2
+      all=0
+    }
   done < <(sed '/^#/d; /^$/d' tests/bench/requirements.txt)
-  touch "$venv/ready"
+  ((all == 0)) || touch "$venv/ready"  # else they are tried again next time
 fi
 tests/real/fetch_model.sh all-MiniLM-L6-v2 >&2 ||
   echo 'run.sh: no real weights: MiniLM-L6 has random ones' >&2
