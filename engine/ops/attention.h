@@ -3,7 +3,12 @@
 //
 // Source: Vaswani et al. 2017, 3.2; the matrix products are oneDNN 3.7 brgemm micro-kernels,
 //         softmax is ours (softmax.h).
-// Memory: works in blocks of kQueryBlock query rows, so scratch grows with S and never with S².
+// Order:  a span of query rows goes through the keys chunk by chunk, block of rows by block of rows.
+//         A block's scores of a chunk stay in the nearest cache, the chunk's keys and values in the
+//         next; scratch grows with S and never with S². As in dot-product attention of Dao et al.
+//         2022 (FlashAttention), 3.1, a row's weights are relative to the largest score so far.
+// Numbers: fp32, or in bf16 q, k, v and the weights rounded to bf16 as they enter the products. Sums,
+//         softmax, masks, biases and maps are fp32 in both.
 // Positions: where there is a table of relative positions, its rows are keys and queries too (He et
 //         al. 2021, 3.1): the row for how far apart a query and a key are is a key to the query and
 //         a query to the key, and the three products of a pair are added before they are scaled.
@@ -24,10 +29,11 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
 #include "engine/ops/distance_rows.h"
+#include "engine/ops/map_output.h"
 #include "engine/ops/mask.h"
 #include "engine/ops/position_bias.h"
+#include "engine/precision.h"
 #include "engine/tensor/buffer.h"
-#include "engine/tensor/data_type.h"
 
 namespace encoderd::ops {
 
@@ -42,20 +48,14 @@ struct QkvStrides {
 };
 
 struct AttentionOptions {
+  // kFp32 or kBf16. Heads narrower than kLeastHalfHeadDim are computed in fp32 anyway.
+  Precision precision = Precision::kFp32;
   int64_t heads = 0;
   int64_t head_dim = 0;
   QkvStrides strides;
   float scale = 1;  // what q·kᵀ is multiplied with
   PositionBias position_bias;
   DistanceRows positions;  // of the table of relative positions
-};
-
-// An attention map to write: [heads, rows, S] of `type` at `dst`, in the order of the lists.
-struct MapOutput {
-  DataType type = DataType::kFp32;
-  std::span<const int32_t> heads;
-  std::span<const int32_t> rows;  // empty = all S
-  std::byte* dst = nullptr;
 };
 
 // Given a row of a head's map, [S], as fp32.
@@ -95,8 +95,10 @@ struct AttentionArgs {
 // Immutable after Create; Run may be called from several threads at once with different scratch.
 class Attention {
  public:
-  static constexpr int64_t kQueryBlock = 32;
+  static constexpr int64_t kQueryBlock = 64;
   static constexpr int64_t kPieceStep = 64;
+  // Below it, the zeros that bf16 kernels want would take more room and time than bf16 saves.
+  static constexpr int64_t kLeastHalfHeadDim = 16;
 
   // Errors: kInternal when oneDNN cannot build its micro-kernels.
   static absl::StatusOr<Attention> Create(const AttentionOptions& options);

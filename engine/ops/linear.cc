@@ -9,13 +9,13 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "engine/ops/head_packing.h"
 #include "engine/ops/onednn.h"
 #include "engine/ops/operand.h"
 #include "engine/ops/panel.h"
 #include "engine/ops/rounding.h"
 #include "engine/ops/row_kernels.h"
 #include "engine/ops/runtime.h"
-#include "engine/ops/softmax.h"
 #include "engine/status_macros.h"
 #include "engine/tensor/buffer.h"
 

@@ -306,7 +306,8 @@ TEST_F(EngineTest, BatchRunsAsManyOperationsAsTheDesignHasAndCreatesNone) {
                {.sequences = {RandomSequence(64), RandomSequence(64)}, .outputs = outputs});
   // The embedding norm, then q·k·v, attention output, norm, FFN in and out, norm per block.
   EXPECT_EQ(counts.executes, 1 + 2 * 6);
-  // Per head of a sequence: two query blocks times one key block, scores and context.
+  // Per head of a sequence: a query block, which goes through in two, times a key block, scores and
+  // context.
   const int64_t attention = 2 * 2 * 12 * 2 * 2;
   // 128 rows are two blocks. Panels of 64 columns: q·k·v, attention output, FFN in and out, whose
   // depth of 1536 is cut in two.

@@ -1,0 +1,74 @@
+#include "engine/ops/attention_kernels.h"
+
+#include <algorithm>
+
+#include "engine/ops/rounding.h"
+
+namespace encoderd::ops {
+namespace {
+
+size_t StepIndex(int64_t count, int64_t step) { return static_cast<size_t>((count - 1) / step); }
+
+}  // namespace
+
+StepKernels::StepKernels(Ukernel::Shape shape, int64_t a_number_bytes)
+    : step_(shape.m), a_row_bytes_(shape.lda * a_number_bytes), c_stride_(shape.ldc) {
+  for (Ukernel& kernel : kernels_) {
+    kernel = Ukernel(shape);
+    shape.m += step_;
+  }
+}
+
+void StepKernels::Run(const std::byte* a, int64_t rows, const std::byte* b, float* c) const {
+  const int64_t most = kSteps * step_;
+  for (int64_t row = 0; row < rows; row += most) {
+    kernels_[StepIndex(std::min(most, rows - row), step_)].Run(a + row * a_row_bytes_, b,
+                                                               c + row * c_stride_);
+  }
+}
+
+ScoreKernels::ScoreKernels(const HeadFormat& format, int64_t stride)
+    : key_step_(format.key_step()) {
+  for (int64_t keys = key_step_; keys <= kKeyBlock; keys += key_step_) {
+    kernels_[StepIndex(keys, key_step_)] = StepKernels({.precision = format.precision,
+                                                        .m = format.query_step(),
+                                                        .n = keys,
+                                                        .k = format.depth(),
+                                                        .lda = format.depth(),
+                                                        .ldb = kKeyBlock,
+                                                        .ldc = stride,
+                                                        .accumulate = false},
+                                                       format.number_bytes());
+  }
+}
+
+void ScoreKernels::Run(const std::byte* q, int64_t rows, const std::byte* k, int64_t keys,
+                       float* scores) const {
+  kernels_[StepIndex(keys, key_step_)].Run(q, rows, k, scores);
+}
+
+ContextKernels::ContextKernels(const HeadFormat& format, int64_t stride)
+    : key_step_(format.key_step()) {
+  for (int64_t keys = key_step_; keys <= kKeyBlock; keys += key_step_) {
+    Ukernel::Shape shape = {
+        .precision = format.precision,
+        .m = format.query_step(),
+        .n = format.depth(),
+        .k = keys,
+        .lda = stride * static_cast<int64_t>(sizeof(float)) / format.number_bytes(),
+        .ldb = format.depth(),
+        .ldc = format.depth(),
+        .accumulate = false};
+    set_[StepIndex(keys, key_step_)] = StepKernels(shape, format.number_bytes());
+    shape.accumulate = true;
+    add_[StepIndex(keys, key_step_)] = StepKernels(shape, format.number_bytes());
+  }
+}
+
+void ContextKernels::Run(const std::byte* weights, int64_t rows, const std::byte* v, int64_t keys,
+                         bool add, float* context) const {
+  const auto& kernels = add ? add_ : set_;
+  kernels[StepIndex(keys, key_step_)].Run(weights, rows, v, context);
+}
+
+}  // namespace encoderd::ops
