@@ -44,7 +44,9 @@ struct EngineOptions {
 // What the folder's self-check has found (self_check.h).
 struct SelfCheckResult {
   int64_t sequences = 0;
-  double error = 0;   // the largest |got - expected| / max(1, |expected|)
+  // In fp32, the largest |got - expected| / max(1, |expected|); else the length of got - expected as
+  // a part of that of expected, of the worst tensor.
+  double error = 0;
   std::string where;  // "0/last_hidden_state element 17"
   double tolerance = 0;
 };

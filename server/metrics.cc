@@ -62,8 +62,10 @@ std::vector<double> SecondsBuckets() { return GeometricBuckets(0.0004, 1.24, 60)
 std::vector<double> SequencesBuckets() { return GeometricBuckets(1, 2, 4096); }
 // 0.125 … 8: a batch that took as long as predicted lies around 1.
 std::vector<double> RatioBuckets() { return GeometricBuckets(0.125, std::pow(2.0, 0.25), 8); }
-// Two to a decade, from what rounding alone does to far beyond any bound.
-std::vector<double> ErrorBuckets() { return GeometricBuckets(1e-8, std::sqrt(10.0), 1); }
+// From what rounding to bf16 does to the best of sequences, to far beyond any bound.
+std::vector<double> ErrorBuckets() {
+  return {1e-7, 1e-6, 3e-6, 1e-5, 3e-5, 1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 0.1, 0.3, 1};
+}
 std::vector<double> TokensBuckets() { return GeometricBuckets(8, std::sqrt(2.0), 65536); }
 
 Counter& AddCounter(Registry& registry, const std::string& name, const std::string& help) {

@@ -110,6 +110,48 @@ void SetTransport(grpc::ServerBuilder& builder, const EncodeOptions& service,
   builder.SetResourceQuota(quota);
 }
 
+void LogModel(const std::string& name, const Engine& engine, int64_t batch_tokens,
+              const Calibration& calibration) {
+  const EngineInfo& info = engine.info();
+  const CostCoefficients& cost = calibration.cost;
+  LOG(INFO) << "Loaded the model. name=" << LogValue(name)
+            << " family=" << LogValue(engine.spec().family) << " parameters=" << info.parameters
+            << " weights_bytes=" << info.weights_bytes << " isa=" << info.isa
+            << " precision=" << info.precision << " numerics_id=" << info.numerics_id
+            << " max_sequence_tokens=" << info.max_sequence_tokens
+            << " max_batch_tokens=" << batch_tokens << " calibration=" << calibration.took
+            << " calibration_blocks=" << calibration.blocks
+            << " pass=" << absl::Seconds(cost.per_pass)
+            << " token=" << absl::Seconds(cost.per_token)
+            << " token_pair=" << absl::Seconds(cost.per_square)
+            << " answer_kib=" << absl::Seconds(1024 * cost.per_answer_byte);
+}
+
+// What is to be known of the folder's tensors and files.
+void LogFolder(const EngineInfo& info) {
+  if (info.self_check.has_value()) {
+    LOG(INFO) << "The model passed its self-check. sequences=" << info.self_check->sequences
+              << " error=" << info.self_check->error << " tolerance=" << info.self_check->tolerance;
+  }
+  if (!info.tensors_nonfinite.empty()) {
+    LOG(WARNING) << "The model has weights that are not finite; --allow_nonfinite_weights has "
+                    "them served. tensors="
+                 << LogValue(absl::StrJoin(info.tensors_nonfinite, "; "));
+  }
+  if (!info.tensors_unused.empty()) {
+    LOG(WARNING) << "The model folder has tensors that are not used. names="
+                 << LogValue(absl::StrJoin(info.tensors_unused, ","));
+  }
+  if (!info.tensors_harmless.empty()) {
+    VLOG(1) << "The model folder has tensors that mean nothing. names="
+            << LogValue(absl::StrJoin(info.tensors_harmless, ","));
+  }
+  if (!info.stray_files.empty()) {
+    LOG(WARNING) << "The model folder has weights files that were not opened. names="
+                 << LogValue(absl::StrJoin(info.stray_files, ","));
+  }
+}
+
 class GrpcServer final : public Server {
  public:
   GrpcServer(const Options& options, Metrics& metrics, Clock& clock)
@@ -161,61 +203,14 @@ class GrpcServer final : public Server {
     const EngineInfo& info = engine.info();
     ASSIGN_OR_RETURN(const Calibration calibration,
                      Calibrate(engine, options_.workers, SteadyClock()));
-    const CostCoefficients& cost = calibration.cost;
-    const int64_t batch_tokens = options_.max_batch_tokens > 0
-                                     ? info.max_batch_tokens
-                                     : EfficientBatchTokens(cost, info.max_batch_tokens);
-    if (model_.reference != nullptr) {
-      const ShadowOptions shadow = {.rate = options_.shadow_every, .workers = options_.workers};
-      ASSIGN_OR_RETURN(shadow_, Shadow::Start(shadow, engine, *model_.reference, metrics_, clock_));
-    }
-    ASSIGN_OR_RETURN(batcher_, Batcher::Start({.workers = options_.workers,
-                                               .max_batch_tokens = batch_tokens,
-                                               .cost = cost,
-                                               .predict_deadlines = options_.predict_deadlines,
-                                               .max_batch_wait = options_.max_batch_wait,
-                                               .max_queue_requests = options_.max_queue_requests,
-                                               .max_queue_tokens = options_.max_queue_tokens,
-                                               .max_queue_time = options_.max_queue_time},
-                                              clock_, metrics_, [this] {
-                                                return MakeWarmRunner(*model_.engine,
-                                                                      options_.model_dir,
-                                                                      shadow_.get());
-                                              }));
+    const int64_t batch_tokens =
+        options_.max_batch_tokens > 0
+            ? info.max_batch_tokens
+            : EfficientBatchTokens(calibration.cost, info.max_batch_tokens);
+    RETURN_IF_ERROR(StartWorkers(batch_tokens, calibration.cost));
     const std::string name = ModelName(options_.model_dir);
-    LOG(INFO) << "Loaded the model. name=" << LogValue(name)
-              << " family=" << LogValue(engine.spec().family) << " parameters=" << info.parameters
-              << " weights_bytes=" << info.weights_bytes << " isa=" << info.isa
-              << " precision=" << info.precision << " numerics_id=" << info.numerics_id
-              << " max_sequence_tokens=" << info.max_sequence_tokens
-              << " max_batch_tokens=" << batch_tokens << " calibration=" << calibration.took
-              << " calibration_blocks=" << calibration.blocks
-              << " pass=" << absl::Seconds(cost.per_pass)
-              << " token=" << absl::Seconds(cost.per_token)
-              << " token_pair=" << absl::Seconds(cost.per_square)
-              << " answer_kib=" << absl::Seconds(1024 * cost.per_answer_byte);
-    if (info.self_check.has_value()) {
-      LOG(INFO) << "The model passed its self-check. sequences=" << info.self_check->sequences
-                << " error=" << info.self_check->error
-                << " tolerance=" << info.self_check->tolerance;
-    }
-    if (!info.tensors_nonfinite.empty()) {
-      LOG(WARNING) << "The model has weights that are not finite; --allow_nonfinite_weights has "
-                      "them served. tensors="
-                   << LogValue(absl::StrJoin(info.tensors_nonfinite, "; "));
-    }
-    if (!info.tensors_unused.empty()) {
-      LOG(WARNING) << "The model folder has tensors that are not used. names="
-                   << LogValue(absl::StrJoin(info.tensors_unused, ","));
-    }
-    if (!info.tensors_harmless.empty()) {
-      VLOG(1) << "The model folder has tensors that mean nothing. names="
-              << LogValue(absl::StrJoin(info.tensors_harmless, ","));
-    }
-    if (!info.stray_files.empty()) {
-      LOG(WARNING) << "The model folder has weights files that were not opened. names="
-                   << LogValue(absl::StrJoin(info.stray_files, ","));
-    }
+    LogModel(name, engine, batch_tokens, calibration);
+    LogFolder(info);
     metrics_.SetModel({.name = name,
                        .family = engine.spec().family,
                        .precision = info.precision,
@@ -254,6 +249,28 @@ class GrpcServer final : public Server {
   int port() const override { return listener_->port(); }
 
  private:
+  absl::Status StartWorkers(int64_t batch_tokens, const CostCoefficients& cost) {
+    if (model_.reference != nullptr) {
+      const ShadowOptions shadow = {.rate = options_.shadow_every, .workers = options_.workers};
+      ASSIGN_OR_RETURN(shadow_,
+                       Shadow::Start(shadow, *model_.engine, *model_.reference, metrics_, clock_));
+    }
+    ASSIGN_OR_RETURN(batcher_, Batcher::Start({.workers = options_.workers,
+                                               .max_batch_tokens = batch_tokens,
+                                               .cost = cost,
+                                               .predict_deadlines = options_.predict_deadlines,
+                                               .max_batch_wait = options_.max_batch_wait,
+                                               .max_queue_requests = options_.max_queue_requests,
+                                               .max_queue_tokens = options_.max_queue_tokens,
+                                               .max_queue_time = options_.max_queue_time},
+                                              clock_, metrics_, [this] {
+                                                return MakeWarmRunner(*model_.engine,
+                                                                      options_.model_dir,
+                                                                      shadow_.get());
+                                              }));
+    return absl::OkStatus();
+  }
+
   void TakeConnection(int fd) {
     grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;
     connection.fd = fd;

@@ -17,6 +17,7 @@
 #include "absl/status/status_matchers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "engine/ops/runtime.h"
 #include "tests/engine/ask.h"
 #include "tests/engine/random_model.h"
 
@@ -105,6 +106,28 @@ TEST_F(SelfCheckTest, PassesOnTheModelThatItWasWrittenFrom) {
   ASSERT_THAT(exact.status(), IsOk());
   EXPECT_EQ((*exact)->info().self_check->error, 0);
   EXPECT_EQ((*exact)->info().self_check->tolerance, 1e-30);
+}
+
+TEST_F(SelfCheckTest, InARoundedPrecisionComparesTensorsAsAWhole) {
+  for (const Precision precision : {Precision::kBf16, Precision::kInt8}) {
+    if (!ops::RequirePrecision(precision).ok()) GTEST_SKIP() << PrecisionName(precision);
+    SetUp();
+    const auto load = [&] {
+      folder_.Write("selfcheck.safetensors", Safetensors(tensors_, 0, metadata_));
+      return Engine::Load({.model_dir = folder_.path(), .precision = precision});
+    };
+    metadata_["tolerance"] = "1e-30";
+    const auto right = load();
+    ASSERT_THAT(right.status(), IsOk());
+    EXPECT_GT((*right)->info().self_check->error, 0);
+    EXPECT_LT((*right)->info().self_check->error, (*right)->info().self_check->tolerance);
+    metadata_["tolerance"] = "100";
+    Tensor("0/pooler_output") =
+        FloatTensor("0/pooler_output", {kHidden}, std::vector<float>(kHidden, 0.5f));
+    EXPECT_THAT(load(), StatusIs(absl::StatusCode::kInvalidArgument,
+                                 AllOf(HasSubstr("0/pooler_output: is off by "),
+                                       HasSubstr("of its length; the tolerance in this"))));
+  }
 }
 
 TEST_F(SelfCheckTest, NamesTheWorstElementOfAnOutputThatDiffers) {

@@ -279,6 +279,22 @@ TEST_F(MetricsTest, ShowsWhatWasMeasuredOfEachPrecisionThatRuns) {
   EXPECT_THAT(metrics_->Text(), ::testing::Not(::testing::HasSubstr("int8")));
 }
 
+TEST_F(MetricsTest, ShowsWhatBecameOfTheSequencesOfTheShadow) {
+  EXPECT_EQ(Read()["encoderd_shadow_sampled_total"], 0);
+  EXPECT_EQ(Read()["encoderd_shadow_error_count"], 0);
+  for (int i = 0; i < 4; ++i) metrics_->ShadowSampled();
+  metrics_->ShadowCompared(0.02);
+  metrics_->ShadowDropped(ShadowDrop::kNoRoom);
+  metrics_->ShadowDropped(ShadowDrop::kTooLarge);
+  metrics_->ShadowDropped(ShadowDrop::kFailed);
+  EXPECT_EQ(Read()["encoderd_shadow_sampled_total"], 4);
+  EXPECT_EQ(Read()["encoderd_shadow_error_bucket{le=\"0.01\"}"], 0);
+  EXPECT_EQ(Read()["encoderd_shadow_error_bucket{le=\"0.03\"}"], 1);
+  for (const char* reason : {"no_room", "too_large", "failed"}) {
+    EXPECT_EQ(Read()[absl::StrCat("encoderd_shadow_dropped_total{reason=\"", reason, "\"}")], 1);
+  }
+}
+
 TEST_F(MetricsTest, ReadsTheProcess) {
   const Scrape scrape = Read();
   EXPECT_GT(scrape["process_resident_memory_bytes"], 1e6);
