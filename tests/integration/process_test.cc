@@ -440,8 +440,10 @@ TEST(ServingTest, WeightsThatAreNotFiniteAreServedWhereTheyAreAllowed) {
 }
 
 // 8-bit products that saturate give other numbers on other machines.
-TEST(ServingTest, Int8GivesTheNumbersOfFp32OnEveryInstructionSetThatRunsItAndSaysOnWhich) {
-  if (!ops::RequirePrecision(Precision::kInt8).ok()) GTEST_SKIP() << "not on this CPU";
+TEST(ServingTest, RoundedPrecisionsGiveTheNumbersOfFp32OnEveryInstructionSetAndSayOnWhich) {
+  for (const Precision precision : {Precision::kBf16, Precision::kInt8}) {
+    if (!ops::RequirePrecision(precision).ok()) GTEST_SKIP() << PrecisionName(precision);
+  }
   const TempFolder folder;
   WriteRandomBert(
       {.layers = 3, .hidden = 96, .heads = 4, .ffn = 384, .vocab = 1000, .positions = 128}, folder);
@@ -465,11 +467,17 @@ TEST(ServingTest, Int8GivesTheNumbersOfFp32OnEveryInstructionSetThatRunsItAndSay
     return rows;
   };
   const std::vector<float> exact = rows_of("fp32", "auto");
-  const std::vector<float> best = rows_of("int8", "auto"), least = rows_of("int8", "avx512_vnni");
   ASSERT_EQ(exact.size(), 3 * 96);
-  EXPECT_LE(LargestError(exact, best, 96), 0.01);
-  EXPECT_LE(LargestError(exact, least, 96), 0.01);
-  EXPECT_LE(LargestError(best, least, 96), 0.001);
+  const auto expect_alike = [&](const std::string& precision, const std::string& isa,
+                                double error) {
+    SCOPED_TRACE(precision);
+    const std::vector<float> best = rows_of(precision, "auto"), least = rows_of(precision, isa);
+    EXPECT_LE(LargestError(exact, best, 96), error);
+    EXPECT_LE(LargestError(exact, least, 96), error);
+    EXPECT_LE(LargestError(best, least, 96), 0.001);
+  };
+  expect_alike("bf16", "avx512_bf16", 0.001);
+  expect_alike("int8", "avx512_vnni", 0.01);
 }
 
 // Nobody calls, so nothing polls and nothing spins: workers, gRPC, watchdog and metrics sleep.
