@@ -4,10 +4,12 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "engine/answer.h"
 #include "engine/encoder.h"
 #include "engine/helpers.h"
 #include "engine/io/file.h"
+#include "engine/kept_products.h"
 #include "engine/model/config_files.h"
 #include "engine/model/model_folder.h"
 #include "engine/model/spec_json.h"
@@ -53,8 +55,9 @@ PhaseShape ShapeOf(const EncoderSpec& spec, const EngineInfo& info, int helpers)
 
 std::string NumericsId(const EncoderSpec& spec, const EngineInfo& info) {
   return Sha256(absl::StrCat(kNumericsRevision, "\n", info.weights_sha256, "\n", info.precision,
-                             "\n", info.isa, "\n", ops::MathsLibrary(), "\n", info.fixed_row_blocks,
-                             "\n", SpecToJson(spec).dump()))
+                             absl::StrJoin(info.kept_in_bf16, ","), "\n", info.isa, "\n",
+                             ops::MathsLibrary(), "\n", info.fixed_row_blocks, "\n",
+                             SpecToJson(spec).dump()))
       .substr(0, 16);
 }
 
@@ -113,6 +116,21 @@ class LoadedEngine final : public Engine {
   std::unique_ptr<Helpers> helpers_;  // null: there is one worker, and nobody to help it
 };
 
+// The weights; of an int8 model, those products that lose the most stay in bf16 where the CPU has it.
+absl::StatusOr<EncoderWeights> LoadProducts(const ModelFolder& folder, const EngineOptions& options,
+                                            EngineInfo& info) {
+  const auto load = [&](Precision precision) {
+    return LoadWeights(folder.spec, folder.checkpoint, precision, options.allow_nonfinite_weights);
+  };
+  ASSIGN_OR_RETURN(EncoderWeights weights, load(options.precision));
+  const bool can_keep = options.precision == Precision::kInt8 && weights.nonfinite.empty() &&
+                        ops::RequirePrecision(Precision::kBf16).ok();
+  if (!can_keep) return weights;
+  ASSIGN_OR_RETURN(EncoderWeights bf16, load(Precision::kBf16));
+  ASSIGN_OR_RETURN(info.kept_in_bf16, KeepSensitiveProducts(folder.spec, weights, bf16));
+  return weights;
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Engine>> Engine::Load(const EngineOptions& options) {
@@ -127,9 +145,7 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Load(const EngineOptions& option
                    MaxSequenceTokens(folder.spec, options.max_sequence_tokens));
   info.max_batch_tokens = options.max_batch_tokens;
 
-  ASSIGN_OR_RETURN(EncoderWeights weights,
-                   LoadWeights(folder.spec, folder.checkpoint, options.precision,
-                               options.allow_nonfinite_weights));
+  ASSIGN_OR_RETURN(EncoderWeights weights, LoadProducts(folder, options, info));
   info.isa = ops::IsaName();
   info.precision = PrecisionName(options.precision);
   info.weights_sha256 = folder.weights_sha256;

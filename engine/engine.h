@@ -55,6 +55,7 @@ struct SelfCheckResult {
 struct EngineInfo {
   std::string isa;             // instruction set in use, as oneDNN names it
   std::string precision;       // PrecisionName
+  std::vector<std::string> kept_in_bf16;  // of an int8 model, products (kept_products.h)
   std::string numerics_id;     // equal ids = equal bits for equal input
   std::string weights_sha256;  // of the bytes of the weights files: WeightFiles::Sha256
   std::string tokenizer_sha256;

@@ -8,7 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "engine/status_macros.h"
-#include "server/accuracy.h"
+#include "engine/accuracy.h"
 #include "server/log.h"
 #include "server/sample_batch.h"
 
@@ -40,7 +40,7 @@ class Contestant {
   const Engine& engine() const { return *engine_; }
 
   absl::StatusOr<AnswerTensor> Run(const Sequence& sequence) {
-    return LastHiddenState(*engine_, *worker_, sequence);
+    return LastHiddenState(engine_->spec(), *worker_, sequence);
   }
 
   // The time of a batch through the first so many blocks.

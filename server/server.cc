@@ -127,8 +127,12 @@ void LogModel(const std::string& name, const Engine& engine, int64_t batch_token
             << " answer_kib=" << absl::Seconds(1024 * cost.per_answer_byte);
 }
 
-// What is to be known of the folder's tensors and files.
-void LogFolder(const EngineInfo& info) {
+// What is to be known of the products, and of the folder's tensors and files.
+void LogDetails(const EngineInfo& info) {
+  if (!info.kept_in_bf16.empty()) {
+    LOG(INFO) << "Products that lose too much in int8 stay in bf16. names="
+              << LogValue(absl::StrJoin(info.kept_in_bf16, ","));
+  }
   if (info.self_check.has_value()) {
     LOG(INFO) << "The model passed its self-check. sequences=" << info.self_check->sequences
               << " error=" << info.self_check->error << " tolerance=" << info.self_check->tolerance;
@@ -210,7 +214,7 @@ class GrpcServer final : public Server {
     RETURN_IF_ERROR(StartWorkers(batch_tokens, calibration.cost));
     const std::string name = ModelName(options_.model_dir);
     LogModel(name, engine, batch_tokens, calibration);
-    LogFolder(info);
+    LogDetails(info);
     metrics_.SetModel({.name = name,
                        .family = engine.spec().family,
                        .precision = info.precision,

@@ -9,7 +9,7 @@
 #include "absl/log/log.h"
 #include "engine/ops/mask.h"
 #include "engine/status_macros.h"
-#include "server/accuracy.h"
+#include "engine/accuracy.h"
 
 namespace encoderd {
 namespace {
@@ -166,9 +166,9 @@ bool Shadow::AwaitIdleWorker() {
 absl::Status Shadow::Compare(const Sequence& sequence) {
   const auto give_up = [this] { return stopping_ || !WorkerIsIdle(); };
   ASSIGN_OR_RETURN(const AnswerTensor got,
-                   LastHiddenState(served_, *served_worker_, sequence, give_up));
+                   LastHiddenState(served_.spec(), *served_worker_, sequence, give_up));
   ASSIGN_OR_RETURN(const AnswerTensor expected,
-                   LastHiddenState(reference_, *reference_worker_, sequence, give_up));
+                   LastHiddenState(reference_.spec(), *reference_worker_, sequence, give_up));
   metrics_.ShadowCompared(
       LargestError(expected.data.floats(), got.data.floats(), served_.spec().hidden_size));
   return absl::OkStatus();

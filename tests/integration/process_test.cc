@@ -24,7 +24,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 #include "engine/ops/runtime.h"
-#include "server/accuracy.h"
+#include "engine/accuracy.h"
 #include "tests/engine/random_model.h"
 #include "tests/integration/encoderd_process.h"
 

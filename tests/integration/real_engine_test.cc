@@ -22,7 +22,7 @@
 #include "deploy/client/chunks.h"
 #include "encoderd/v1/encoder.grpc.pb.h"
 #include "engine/ops/runtime.h"
-#include "server/accuracy.h"
+#include "engine/accuracy.h"
 #include "server/metrics.h"
 #include "server/options.h"
 #include "server/server.h"

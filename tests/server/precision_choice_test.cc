@@ -12,7 +12,7 @@
 #include <sstream>
 
 #include "absl/status/status_matchers.h"
-#include "server/accuracy.h"
+#include "engine/accuracy.h"
 #include "tests/engine/io/temp_folder.h"
 #include "tests/server/fake_engine.h"
 
@@ -46,6 +46,7 @@ TEST(FixedSequencesTest, AreTheSameEveryTimeAndFitTheModel) {
     EXPECT_LE(one.sequences()[i].tokens(), 20);
     EXPECT_TRUE(std::ranges::equal(one.sequences()[i].input_ids, other.sequences()[i].input_ids));
   }
+  EXPECT_EQ(one.sequences().size(), 4) << "1, 2, 7 and 20 tokens";
   EXPECT_NE(one.sequences()[3].input_ids[0], one.sequences()[3].input_ids[1]);
 
   engine.mutable_spec().input = InputKind::kVectors;
@@ -56,7 +57,7 @@ TEST(FixedSequencesTest, AreTheSameEveryTimeAndFitTheModel) {
               ElementsAre(7, 5));
   const auto worker = engine.CreateWorker();
   for (const Sequence& sequence : vectors.sequences()) {
-    EXPECT_THAT(LastHiddenState(engine, **worker, sequence), IsOk());
+    EXPECT_THAT(LastHiddenState(engine.spec(), **worker, sequence), IsOk());
   }
 }
 

@@ -1,6 +1,6 @@
-// accuracy.h — how far what two engines make of the same sequence lies apart.
+// accuracy.h — how far what two precisions make of the same sequence lies apart.
 //
-// Role:   under the choice of a precision (precision_choice.h). The measure is 1 − cosine of two
+// Role:   under every choice of precisions, and the shadow of a server. The measure is 1 − cosine of two
 //         rows of last_hidden_state: it does not depend on the scale of a model's numbers, and
 //         similarities of sentences, which are cosines themselves, move by as much.
 #pragma once
@@ -19,10 +19,13 @@ namespace encoderd {
 // is all zeros, 1. REQUIRES: both have the same number of finite elements, a multiple of width.
 double LargestError(std::span<const float> expected, std::span<const float> got, int64_t width);
 
+// The sum over the rows. REQUIRES: as above.
+double SumOfErrors(std::span<const float> expected, std::span<const float> got, int64_t width);
+
 // last_hidden_state [S, hidden] of the sequence, run as a batch of its own. Errors: those of
-// Engine::AllocateAnswer and Worker::Run; kInternal when it is not finite; kInvalidArgument when
-// the engine does not take the sequence; kCancelled once `abandoned` has said so.
-absl::StatusOr<AnswerTensor> LastHiddenState(const Engine& engine, Worker& worker,
+// Worker::Run; kResourceExhausted; kInternal when it is not finite; kInvalidArgument when the model
+// does not take the sequence; kCancelled once `abandoned` has said so.
+absl::StatusOr<AnswerTensor> LastHiddenState(const EncoderSpec& spec, Worker& worker,
                                              const Sequence& sequence,
                                              absl::FunctionRef<bool()> abandoned = NeverAbandoned);
 
@@ -30,7 +33,7 @@ absl::StatusOr<AnswerTensor> LastHiddenState(const Engine& engine, Worker& worke
 // vocabulary, or of vectors of normal numbers.
 class FixedSequences {
  public:
-  // No longer than `max_tokens`.
+  // Of a lone token to 160, or to `max_tokens` if that is less.
   FixedSequences(const EncoderSpec& spec, int64_t max_tokens);
   FixedSequences(const FixedSequences&) = delete;
   FixedSequences& operator=(const FixedSequences&) = delete;

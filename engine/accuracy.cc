@@ -1,17 +1,18 @@
-#include "server/accuracy.h"
+#include "engine/accuracy.h"
 
 #include <algorithm>
 #include <cmath>
 #include <utility>
 #include <variant>
 
+#include "engine/answer.h"
 #include "engine/status_macros.h"
 #include "engine/validation.h"
 
 namespace encoderd {
 namespace {
 
-// From a lone token to more than one row block; the whole set takes about half a batch.
+// The whole set is about half a batch.
 constexpr int64_t kLengths[] = {1, 2, 7, 24, 64, 160};
 
 constexpr uint32_t kSeed = 20261130;
@@ -28,28 +29,38 @@ double Error(std::span<const float> a, std::span<const float> b) {
   return std::clamp(1 - ab / std::sqrt(aa * bb), 0.0, 2.0);
 }
 
+void ForEachError(std::span<const float> expected, std::span<const float> got, int64_t width,
+                  absl::FunctionRef<void(double)> visit) {
+  const auto columns = static_cast<size_t>(width);
+  for (size_t row = 0; row < expected.size(); row += columns) {
+    visit(Error(expected.subspan(row, columns), got.subspan(row, columns)));
+  }
+}
+
 }  // namespace
 
 double LargestError(std::span<const float> expected, std::span<const float> got, int64_t width) {
-  const auto columns = static_cast<size_t>(width);
   double largest = 0;
-  for (size_t row = 0; row < expected.size(); row += columns) {
-    largest = std::max(largest, Error(expected.subspan(row, columns), got.subspan(row, columns)));
-  }
+  ForEachError(expected, got, width, [&](double error) { largest = std::max(largest, error); });
   return largest;
 }
 
-absl::StatusOr<AnswerTensor> LastHiddenState(const Engine& engine, Worker& worker,
+double SumOfErrors(std::span<const float> expected, std::span<const float> got, int64_t width) {
+  double sum = 0;
+  ForEachError(expected, got, width, [&](double error) { sum += error; });
+  return sum;
+}
+
+absl::StatusOr<AnswerTensor> LastHiddenState(const EncoderSpec& spec, Worker& worker,
                                              const Sequence& sequence,
                                              absl::FunctionRef<bool()> abandoned) {
   const Request request = {.sequences = {sequence}, .outputs = {.last_hidden_state = true}};
-  auto checked =
-      Validate(engine.spec(), {.max_sequence_tokens = engine.info().max_sequence_tokens}, request);
+  auto checked = Validate(spec, {.max_sequence_tokens = sequence.tokens()}, request);
   if (const auto* faults = std::get_if<Violations>(&checked)) {
     return absl::InvalidArgumentError(faults->listed.front().description);
   }
   const Plan plan = std::get<Plan>(std::move(checked));
-  ASSIGN_OR_RETURN(Answer answer, engine.AllocateAnswer(plan));
+  ASSIGN_OR_RETURN(Answer answer, AllocateTensors(spec, plan));
   std::vector<BatchItem> items = {
       {.request = &request, .plan = &plan, .sequence = 0, .answer = &answer}};
   RETURN_IF_ERROR(worker.Run(items, abandoned));
@@ -59,7 +70,10 @@ absl::StatusOr<AnswerTensor> LastHiddenState(const Engine& engine, Worker& worke
 
 FixedSequences::FixedSequences(const EncoderSpec& spec, int64_t max_tokens) {
   std::mt19937 random(kSeed);
-  for (const int64_t tokens : kLengths) Add(spec, std::min(tokens, max_tokens), random);
+  for (const int64_t tokens : kLengths) {
+    Add(spec, std::min(tokens, max_tokens), random);
+    if (tokens >= max_tokens) return;
+  }
 }
 
 void FixedSequences::Add(const EncoderSpec& spec, int64_t tokens, std::mt19937& random) {
