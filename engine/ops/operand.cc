@@ -126,9 +126,12 @@ QuantizedRow QuantizeRow(const uint16_t* src, int64_t count, int64_t padded, uin
 
 // At load alone, so nothing is gained by vectors.
 float QuantizeWeights(const float* src, int64_t count, int64_t padded, int8_t* dst) {
-  float largest = 0;
-  for (int64_t i = 0; i < count; ++i) largest = std::max(largest, std::abs(src[i]));
-  const float step = largest / 127.0f;
+  float largest = 0, poison = 0;
+  for (int64_t i = 0; i < count; ++i) {
+    largest = std::max(largest, std::abs(src[i]));
+    poison += 0 * src[i];
+  }
+  const float step = largest / 127.0f + poison;
   for (int64_t i = 0; i < count; ++i) {
     dst[i] = step > 0 ? static_cast<int8_t>(std::lrint(src[i] / step)) : int8_t{0};
   }

@@ -45,8 +45,8 @@ struct QuantizedRow {
 QuantizedRow QuantizeRow(const float* src, int64_t count, int64_t padded, uint8_t* dst);
 QuantizedRow QuantizeRow(const uint16_t* src, int64_t count, int64_t padded, uint8_t* dst);
 
-// Quantises `count` finite weights to -127 … 127 and returns the step; writes zeros behind them up
-// to `padded`.
+// Quantises `count` weights to -127 … 127 and returns the step, which is not finite where any weight
+// is not; writes zeros behind them up to `padded`.
 float QuantizeWeights(const float* src, int64_t count, int64_t padded, int8_t* dst);
 
 }  // namespace encoderd::ops

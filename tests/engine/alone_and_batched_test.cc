@@ -1,4 +1,4 @@
-// Goal:   a sequence has the same bits alone and beside any others, in every family.
+// Goal:   a sequence has the same bits alone and beside any others, in every family and precision.
 // Method: the models of tests/goldens; random sequences of 1, 2, 33 and the longest number of tokens
 //         that the model takes, and of numbers around its window; alone, all in one batch in two
 //         orders, and each behind one that is not finite.
@@ -6,12 +6,14 @@
 #include <cmath>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <random>
 #include <set>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "engine/ops/runtime.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/engine/ask.h"
@@ -100,10 +102,21 @@ std::vector<std::vector<std::byte>> BytesOf(const Answer& answer) {
   return bytes;
 }
 
-class AloneAndBatchedTest : public ::testing::TestWithParam<std::string> {
+struct Case {
+  std::string golden;
+  Precision precision;
+};
+
+class AloneAndBatchedTest : public ::testing::TestWithParam<Case> {
  protected:
-  AloneAndBatchedTest() {
-    for (const Sequence& sequence : sequences_.all()) {
+  void SetUp() override {
+    const absl::Status runs = ops::RequirePrecision(GetParam().precision);
+    if (!runs.ok()) GTEST_SKIP() << runs;
+    engine_ = LoadEngine(ReadGolden(GetParam().golden).folder + "/model", GetParam().precision);
+    worker_ = NewWorker(*engine_);
+    sequences_.emplace(engine_->spec());
+    outputs_ = Outputs(engine_->spec());
+    for (const Sequence& sequence : sequences_->all()) {
       alone_.push_back(
           BytesOf(Ask(*engine_, *worker_, {.sequences = {sequence}, .outputs = outputs_})));
     }
@@ -114,10 +127,10 @@ class AloneAndBatchedTest : public ::testing::TestWithParam<std::string> {
                                       Request{.sequences = {sequence}, .outputs = outputs_});
   }
 
-  const std::unique_ptr<Engine> engine_ = LoadEngine(ReadGolden(GetParam()).folder + "/model");
-  const std::unique_ptr<Worker> worker_ = NewWorker(*engine_);
-  const Sequences sequences_{engine_->spec()};
-  const OutputSpec outputs_ = Outputs(engine_->spec());
+  std::unique_ptr<Engine> engine_;
+  std::unique_ptr<Worker> worker_;
+  std::optional<Sequences> sequences_;
+  OutputSpec outputs_;
   std::vector<std::vector<std::vector<std::byte>>> alone_;  // the answers
 };
 
@@ -128,14 +141,14 @@ TEST_P(AloneAndBatchedTest, GiveTheSameBits) {
     std::vector<std::unique_ptr<Prepared>> calls;
     std::vector<BatchItem> items;
     for (const size_t i : order) {
-      calls.push_back(Prepare(sequences_.all()[i]));
+      calls.push_back(Prepare(sequences_->all()[i]));
       calls.back()->AppendItems(items);
     }
     ASSERT_TRUE(worker_->Run(items, NeverAbandoned).ok());
     for (size_t call = 0; call < calls.size(); ++call) {
       ASSERT_TRUE(items[call].status.ok()) << items[call].status;
       EXPECT_EQ(BytesOf(calls[call]->answer), alone_[order[call]])
-          << sequences_.all()[order[call]].tokens() << " tokens, turn " << turn;
+          << sequences_->all()[order[call]].tokens() << " tokens, turn " << turn;
     }
   }
 }
@@ -160,7 +173,7 @@ TEST_P(AloneAndBatchedTest, ANeighbourThatIsNotFiniteChangesNoBit) {
       // Only now, as validation lets no such numbers in; they may well arise further on.
       std::ranges::fill(values[i], poison);
       bad.back()->AppendItems(items);
-      good.push_back(Prepare(sequences_.all()[i]));
+      good.push_back(Prepare(sequences_->all()[i]));
       good.back()->AppendItems(items);
     }
     ASSERT_TRUE(worker_->Run(items, NeverAbandoned).ok());
@@ -170,13 +183,25 @@ TEST_P(AloneAndBatchedTest, ANeighbourThatIsNotFiniteChangesNoBit) {
       }
       ASSERT_TRUE(items[2 * i + 1].status.ok()) << items[2 * i + 1].status;
       EXPECT_EQ(BytesOf(good[i]->answer), alone_[i])
-          << sequences_.all()[i].tokens() << " tokens beside " << poison;
+          << sequences_->all()[i].tokens() << " tokens beside " << poison;
     }
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Goldens, AloneAndBatchedTest, ::testing::ValuesIn(GoldenNames()),
-                         [](const auto& instance) { return instance.param; });
+std::vector<Case> Cases() {
+  std::vector<Case> cases;
+  for (const Precision precision : kPrecisions) {
+    for (const std::string& name : GoldenNames()) cases.push_back({name, precision});
+  }
+  return cases;
+}
+
+INSTANTIATE_TEST_SUITE_P(Goldens, AloneAndBatchedTest, ::testing::ValuesIn(Cases()),
+                         [](const auto& instance) {
+                           return absl::StrCat(
+                               instance.param.golden, "_",
+                               std::string(PrecisionName(instance.param.precision)));
+                         });
 
 }  // namespace
 }  // namespace encoderd

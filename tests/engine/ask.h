@@ -16,8 +16,9 @@
 
 namespace encoderd {
 
-inline std::unique_ptr<Engine> LoadEngine(const std::string& model_dir) {
-  auto engine = Engine::Load({.model_dir = model_dir});
+inline std::unique_ptr<Engine> LoadEngine(const std::string& model_dir,
+                                          Precision precision = Precision::kFp32) {
+  auto engine = Engine::Load({.model_dir = model_dir, .precision = precision});
   CHECK(engine.ok()) << engine.status();
   return *std::move(engine);
 }
