@@ -100,8 +100,10 @@ void PrintCells(const Cells& cells) {
   }
 }
 
-absl::Status WriteReport(const report::Outcome& outcome, const Cells& cells) {
+absl::Status WriteReport(const std::string& machine, const report::Outcome& outcome,
+                         const Cells& cells) {
   json all = report::ToJson(outcome);
+  all["machine"] = machine;
   all["contenders"] = json::array();
   for (const Cell& cell : cells) all["contenders"].push_back(ToJson(cell));
   const std::string path = BenchFolder() + "/report.json";

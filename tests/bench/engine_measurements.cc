@@ -158,8 +158,9 @@ Measurement Limit128(const FieldRef& field, double floor, double aim) {
 }
 
 // Scratch memory of a worker for sequences up to so many tokens, in MiB.
-absl::StatusOr<double> ScratchMib(const std::string& model, int64_t tokens) {
-  const auto engine = Engine::Load({.model_dir = model, .max_sequence_tokens = tokens});
+absl::StatusOr<double> ScratchMib(const Model& model, int64_t tokens) {
+  WriteModel(model);
+  const auto engine = Engine::Load({.model_dir = model.dir, .max_sequence_tokens = tokens});
   if (!engine.ok()) return engine.status();
   return static_cast<double>((*engine)->info().scratch_bytes_per_worker) / (1 << 20);
 }
@@ -224,8 +225,7 @@ std::vector<Measurement> LongSequenceMeasurements(const FieldRef& field) {
   };
   // Twice the tokens may cost twice the memory, and not four times.
   const auto memory = [field](const Settings&) -> std::vector<Found> {
-    return {
-        RatioOf(ScratchMib(field->model().dir, 4096), ScratchMib(field->model().dir, 2048), "MiB")};
+    return {RatioOf(ScratchMib(field->model(), 4096), ScratchMib(field->model(), 2048), "MiB")};
   };
   return {{.key = "long",
            .figures = {{"BERT-base with 4,096 positions, fp32, S=4096 ÷ matmul rate", 0.65, 0.80}},

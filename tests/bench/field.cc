@@ -140,6 +140,7 @@ Entrant& Field::Find(const std::string& engine, Precision precision) {
 
 Entrant& Field::Started(Entrant& entrant) {
   if (entrant.contender != nullptr || !entrant.why_not.empty()) return entrant;
+  WriteModel(model_);
   Tell(absl::StrCat(model_.name, ": starting ", entrant.name()));
   const fs::path logs = fs::path(BenchFolder()) / "logs";
   fs::create_directories(logs);

@@ -2,12 +2,18 @@
 
 #include <barrier>
 #include <chrono>
+#include <fstream>
 #include <functional>
 #include <memory>
 #include <mutex>
 #include <thread>
+#include <utility>
 #include <vector>
 
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "engine/ops/machine_rate.h"
 #include "engine/ops/runtime.h"
 #include "engine/status_macros.h"
@@ -38,6 +44,18 @@ double Rate(const ops::RegisterLoop& loop, double seconds) {
 }
 
 }  // namespace
+
+std::string MachineName(int threads) {
+  std::ifstream file("/proc/cpuinfo");
+  std::string cpu = "unknown CPU";
+  for (std::string line; std::getline(file, line);) {
+    const std::pair<std::string, std::string> parts = absl::StrSplit(line, absl::MaxSplits(':', 1));
+    if (!absl::StartsWith(parts.first, "model name")) continue;
+    cpu = std::string(absl::StripAsciiWhitespace(parts.second));
+    break;
+  }
+  return absl::StrCat(cpu, ", ", threads, " cores, ", ops::IsaName());
+}
 
 absl::StatusOr<MachineRate> MeasureMachine(Limit limit, Precision precision, int threads,
                                            double seconds) {

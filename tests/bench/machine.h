@@ -8,6 +8,9 @@
 
 namespace encoderd::bench {
 
+// "Intel(R) Xeon(R) Processor, 2 cores, amx", with the kernel's name of the CPU.
+std::string MachineName(int threads);
+
 enum class Limit {
   kRegisters,  // ops::RegisterLoop
   kMatmul,     // ops::MachineMatmul

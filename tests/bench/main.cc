@@ -14,9 +14,12 @@
 
 #include "absl/log/globals.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "engine/ops/runtime.h"
 #include "server/cpu_quota.h"
 #include "tests/bench/cells.h"
+#include "tests/bench/machine.h"
 #include "tests/bench/measurements.h"
 #include "tests/report/report.h"
 
@@ -48,14 +51,16 @@ int Main(int argc, char** argv) {
     report::PrintUsage("engine_bench", measurements);
     return words == std::vector<std::string>{"--help"} ? 0 : 64;
   }
-  std::printf("%d cores, %s, %s; median of the rounds%s\n%s", threads, ops::IsaName().c_str(),
-              ops::MathsLibrary().c_str(),
+  const std::string machine =
+      absl::StrCat(absl::FormatTime("%Y-%m-%d", absl::Now(), absl::UTCTimeZone()), ", ",
+                   MachineName(threads), ", ", ops::MathsLibrary());
+  std::printf("%s; median of the rounds%s\n%s", machine.c_str(),
               arguments.settings.quick ? "; --quick: one short round, rough figures" : "",
               report::HeaderLine().c_str());
   std::fflush(stdout);
   const report::Outcome outcome = report::MeasureAll(std::move(measurements), arguments);
   PrintCells(cells);
-  const absl::Status written = WriteReport(outcome, cells);
+  const absl::Status written = WriteReport(machine, outcome, cells);
   if (!written.ok()) std::fprintf(stderr, "%s\n", written.ToString().c_str());
   return outcome.Below() == 0 && written.ok() ? 0 : 1;
 }

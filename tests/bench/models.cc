@@ -9,29 +9,28 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The folder of random weights, made when it is first asked for; it is whole or absent.
-std::string RandomFolder(const std::string& name, const BertShape& shape) {
-  const fs::path folder = fs::path(BenchFolder()) / "models" / name;
-  if (fs::exists(folder)) return folder;
-  const fs::path partial = folder.string() + ".partial";
-  fs::remove_all(partial);
-  fs::create_directories(partial.parent_path());
-  const TempFolder made;
-  WriteRandomBert(shape, made);
-  fs::copy(made.path(), partial, fs::copy_options::recursive);
-  fs::rename(partial, folder);
-  return folder;
-}
+std::string RandomFolder(const std::string& name) { return BenchFolder() + "/models/" + name; }
 
 }  // namespace
 
 std::string BenchFolder() { return ENCODERD_SOURCE_DIR "/build/bench"; }
 
+void WriteModel(const Model& model) {
+  if (fs::exists(model.dir)) return;
+  const std::string partial = model.dir + ".partial";
+  fs::remove_all(partial);
+  fs::create_directories(fs::path(partial).parent_path());
+  const TempFolder made;
+  WriteRandomBert(model.shape, made);
+  fs::copy(made.path(), partial, fs::copy_options::recursive);
+  fs::rename(partial, model.dir);
+}
+
 Model MiniLm() {
   Model model = {.name = "MiniLM-L6", .key = "minilm", .shape = kMiniLmL6};
   model.dir = ENCODERD_SOURCE_DIR "/build/real_model/all-MiniLM-L6-v2";
   model.trained = fs::exists(fs::path(model.dir) / "model.safetensors");
-  if (!model.trained) model.dir = RandomFolder("minilm", kMiniLmL6);
+  if (!model.trained) model.dir = RandomFolder("minilm");
   return model;
 }
 
@@ -40,7 +39,7 @@ Model BertBase(int64_t positions) {
   shape.positions = positions;
   const std::string folder =
       positions == kBertBase.positions ? "bert-base" : absl::StrCat("bert-base-", positions);
-  return {.name = "BERT-base", .key = "bert", .shape = shape, .dir = RandomFolder(folder, shape)};
+  return {.name = "BERT-base", .key = "bert", .shape = shape, .dir = RandomFolder(folder)};
 }
 
 double Operations(const BertShape& shape, int64_t tokens) {

@@ -12,7 +12,7 @@ struct Model {
   std::string name;  // "MiniLM-L6"
   std::string key;   // "minilm", of measurements
   BertShape shape;
-  std::string dir;
+  std::string dir;       // see WriteModel
   bool trained = false;  // real weights
 
   bool large() const { return shape.hidden > 512; }
@@ -20,6 +20,9 @@ struct Model {
 
 // Where the benchmark keeps what it makes: models, their conversions, logs.
 std::string BenchFolder();
+
+// Makes the folder of a model with random weights, unless it is there: it is whole or absent.
+void WriteModel(const Model& model);
 
 // all-MiniLM-L6-v2 as tests/real/fetch_model.sh leaves it, or random weights of its shape.
 Model MiniLm();
