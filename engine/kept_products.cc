@@ -4,15 +4,18 @@
 #include <array>
 #include <limits>
 #include <memory>
-#include <optional>
+#include <span>
 #include <string_view>
 #include <utility>
+#include <variant>
 
 #include "absl/strings/str_cat.h"
 #include "engine/accuracy.h"
+#include "engine/answer.h"
 #include "engine/encoder.h"
 #include "engine/phase_memory.h"
 #include "engine/status_macros.h"
+#include "engine/validation.h"
 
 namespace encoderd {
 namespace {
@@ -66,9 +69,14 @@ std::vector<Product> ProductsOf(const EncoderSpec& spec, const EncoderWeights& w
   return products;
 }
 
-// Runs the fixed sequences through whatever products there are at the time.
+// Runs the fixed sequences, in one batch, through whatever products there are at the time.
 class Probe {
  public:
+  struct Answer {
+    AnswerTensor rows;         // of all sequences, [tokens, hidden]
+    std::vector<bool> finite;  // by sequence; a row of an embedding table may not be
+  };
+
   static absl::StatusOr<std::unique_ptr<Probe>> Create(const EncoderSpec& spec) {
     std::unique_ptr<Probe> probe(new Probe(spec));
     ASSIGN_OR_RETURN(probe->memory_, PhaseMemory::Create({.width = spec.widest_hidden(),
@@ -78,51 +86,59 @@ class Probe {
     return probe;
   }
 
-  // By sequence; none where it is not finite, as a row of an embedding table may be.
-  using Answers = std::vector<std::optional<AnswerTensor>>;
-
-  absl::StatusOr<Answers> Run(const EncoderWeights& weights) const {
+  absl::StatusOr<Answer> Run(const EncoderWeights& weights) const {
     // Its scratch memory is as large as these products want it.
     ASSIGN_OR_RETURN(const std::unique_ptr<Encoder> encoder, Encoder::Create({.spec = spec_,
                                                                               .weights = weights,
                                                                               .limits = limits_,
                                                                               .memory = *memory_,
                                                                               .helpers = nullptr}));
-    Answers answers;
-    for (const Sequence& sequence : fixed_.sequences()) {
-      absl::StatusOr<AnswerTensor> rows = LastHiddenState(spec_, *encoder, sequence);
-      if (!rows.ok() && !absl::IsInternal(rows.status())) return rows.status();
-      answers.push_back(rows.ok() ? std::optional(*std::move(rows)) : std::nullopt);
+    ASSIGN_OR_RETURN(encoderd::Answer tensors, AllocateTensors(spec_, plan_));
+    std::vector<BatchItem> items;
+    for (size_t i = 0; i < request_.sequences.size(); ++i) {
+      items.push_back({.request = &request_, .plan = &plan_, .sequence = i, .answer = &tensors});
     }
-    return answers;
+    RETURN_IF_ERROR(encoder->Run(items, NeverAbandoned));
+    Answer answer = {.rows = std::move(tensors.last_hidden_state)};
+    for (const BatchItem& item : items) answer.finite.push_back(item.status.ok());
+    return answer;
   }
 
   // The mean over the tokens of 1 − cosine.
-  double Error(const Answers& exact, const Answers& rounded) const {
+  double Error(const Answer& exact, const Answer& rounded) const {
     double sum = 0;
-    int64_t rows = 0;
-    for (size_t i = 0; i < exact.size(); ++i) {
-      if (!exact[i].has_value()) continue;
-      if (!rounded[i].has_value()) return std::numeric_limits<double>::infinity();
-      sum += SumOfErrors(exact[i]->data.floats(), rounded[i]->data.floats(), spec_.hidden_size);
-      rows += exact[i]->shape[0];
+    int64_t tokens = 0;
+    for (size_t i = 0; i < exact.finite.size(); ++i) {
+      if (!exact.finite[i]) continue;
+      if (!rounded.finite[i]) return std::numeric_limits<double>::infinity();
+      sum += SumOfErrors(RowsOf(exact, i), RowsOf(rounded, i), spec_.hidden_size);
+      tokens += plan_.token_offsets[i + 1] - plan_.token_offsets[i];
     }
-    return rows == 0 ? 0 : sum / static_cast<double>(rows);
+    return tokens == 0 ? 0 : sum / static_cast<double>(tokens);
   }
 
  private:
   explicit Probe(const EncoderSpec& spec)
       : spec_(spec),
-        limits_({.max_batch_tokens = Tokens(spec), .max_sequence_tokens = Tokens(spec)}),
-        fixed_(spec, Tokens(spec)) {}
+        fixed_(spec,
+               spec.max_positions > 0 ? std::min(kMaxTokens, spec.max_positions) : kMaxTokens),
+        request_({.sequences = fixed_.sequences(), .outputs = {.last_hidden_state = true}}),
+        plan_(std::get<Plan>(Validate(spec, {}, request_))),
+        limits_({.max_batch_tokens = plan_.token_offsets.back(),
+                 .max_sequence_tokens = plan_.token_offsets.back()}) {}
 
-  static int64_t Tokens(const EncoderSpec& spec) {
-    return spec.max_positions > 0 ? std::min(kMaxTokens, spec.max_positions) : kMaxTokens;
+  std::span<const float> RowsOf(const Answer& answer, size_t sequence) const {
+    const auto width = static_cast<size_t>(spec_.hidden_size);
+    const auto begin = static_cast<size_t>(plan_.token_offsets[sequence]);
+    const auto end = static_cast<size_t>(plan_.token_offsets[sequence + 1]);
+    return answer.rows.data.floats().subspan(begin * width, (end - begin) * width);
   }
 
   const EncoderSpec& spec_;
-  const BatchLimits limits_;
   const FixedSequences fixed_;
+  const Request request_;
+  const Plan plan_;
+  const BatchLimits limits_;
   std::unique_ptr<PhaseMemory> memory_;
 };
 
@@ -132,7 +148,7 @@ absl::StatusOr<std::vector<std::string>> KeepSensitiveProducts(const EncoderSpec
                                                                EncoderWeights& int8,
                                                                EncoderWeights& bf16) {
   ASSIGN_OR_RETURN(const std::unique_ptr<Probe> probe, Probe::Create(spec));
-  ASSIGN_OR_RETURN(const Probe::Answers exact, probe->Run(bf16));
+  ASSIGN_OR_RETURN(const Probe::Answer exact, probe->Run(bf16));
   std::vector<Product> sensitive;
   for (const Product& product : ProductsOf(spec, bf16)) {
     Exchange(product, int8, bf16);
