@@ -36,6 +36,18 @@ __attribute__((target("amx-tile"))) void LoadTileShapes(const TileShapes& shapes
   _tile_loadconfig(shapes.data());
 }
 
+// Tiles that a kernel leaves alone may have any shape: whole ones make more kernels want the same.
+void MakeUnusedTilesWhole(TileShapes& shapes) {
+  constexpr size_t kTiles = 8, kRows = 16, kRowBytes = 64;
+  constexpr size_t kRowBytesAt = 16,
+                   kRowsAt = 48;  // two bytes, little-endian, and one for each tile
+  for (size_t i = 0; i < kTiles; ++i) {
+    if (shapes[kRowsAt + i] != std::byte{0}) continue;
+    shapes[kRowsAt + i] = std::byte{kRows};
+    shapes[kRowBytesAt + 2 * i] = std::byte{kRowBytes};
+  }
+}
+
 // The same object for equal shapes, for good.
 const TileShapes* Intern(const TileShapes& shapes) {
   static std::mutex mutex;
@@ -53,7 +65,9 @@ const TileShapes* TilesOf(const dnnl::ukernel::brgemm& kernel) {
   TileShapes shapes;
   StoreTileShapes(shapes);
   dnnl::ukernel::brgemm::release_hw_context();
-  return shapes == TileShapes() ? nullptr : Intern(shapes);
+  if (shapes == TileShapes()) return nullptr;
+  MakeUnusedTilesWhole(shapes);
+  return Intern(shapes);
 }
 
 }  // namespace
