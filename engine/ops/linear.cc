@@ -285,6 +285,15 @@ size_t Linear::scratchpad_bytes() const {
   return impl_->operand_bytes() + Impl::kQuantizedBytes + Impl::kSumBytes;
 }
 
+std::string Linear::Implementation() const {
+  const Precision precision = impl_->precision;
+  const char* const operands = precision == Precision::kFp32   ? "f32"
+                               : precision == Precision::kBf16 ? "bf16"
+                                                               : "u8·s8";
+  const bool tiles = impl_->kernels.front()->For(RowBuckets::kMaxRows).uses_tiles();
+  return absl::StrCat("brgemm ", operands, tiles ? " on tiles" : "");
+}
+
 std::string Linear::Kind() const {
   return absl::StrCat("linear ", std::string(PrecisionName(impl_->precision)), " ", impl_->in, " ",
                       impl_->out, " ", static_cast<int>(impl_->src_type), " ",

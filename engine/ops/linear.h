@@ -60,6 +60,9 @@ class Linear {
   absl::Status Run(const void* src, int64_t rows, const void* other, void* dst,
                    std::span<std::byte> scratchpad) const;
 
+  // What runs: "brgemm f32", "brgemm bf16" or "brgemm u8·s8", with " on tiles" where the CPU has
+  // them.
+  std::string Implementation() const;
   // What the kernels depend on, apart from the weights: equal kinds run the same code.
   std::string Kind() const;
   // Whether one row gets the same bits in every bucket and at every place in it.

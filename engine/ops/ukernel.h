@@ -49,6 +49,8 @@ class Ukernel {
     ++ThreadOpCounts().ukernels;
   }
 
+  bool uses_tiles() const { return tiles_ != nullptr; }
+
  private:
   friend class TileUse;
 

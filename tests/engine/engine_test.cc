@@ -297,18 +297,25 @@ ops::OpCounts CountsOf(const Engine& engine, Worker& worker, const Request& requ
           .packings = after.packings - before.packings};
 }
 
-TEST_F(EngineTest, BatchRunsAsManyOperationsAsTheDesignHasAndCreatesNone) {
-  const auto worker = NewWorker(*engine_);
+class EngineCountsTest : public EngineTest, public ::testing::WithParamInterface<Precision> {};
+
+TEST_P(EngineCountsTest, BatchRunsAsManyOperationsAsTheDesignHasAndCreatesNone) {
+  const absl::Status runs = ops::RequirePrecision(GetParam());
+  if (!runs.ok()) GTEST_SKIP() << runs;
+  const auto engine = LoadEngine(folder_->path(), GetParam());
+  const auto worker = NewWorker(*engine);
   OutputSpec outputs;
   outputs.last_hidden_state = true;
   const ops::OpCounts counts =
-      CountsOf(*engine_, *worker,
+      CountsOf(*engine, *worker,
                {.sequences = {RandomSequence(64), RandomSequence(64)}, .outputs = outputs});
   // The embedding norm, then q·k·v, attention output, norm, FFN in and out, norm per block.
   EXPECT_EQ(counts.executes, 1 + 2 * 6);
-  // Per head of a sequence: a query block, which goes through in two, times a key block, scores and
-  // context.
-  const int64_t attention = 2 * 2 * 12 * 2 * 2;
+  // Per head of a sequence: a query block, which goes through in two in fp32, times a key block,
+  // scores and context.
+  const bool fp32_attention = GetParam() == Precision::kFp32 ||
+                              (GetParam() == Precision::kInt8 && engine->info().isa != "amx");
+  const int64_t attention = 2 * 2 * 12 * (fp32_attention ? 2 : 1) * 2;
   // 128 rows are two blocks. Panels of 64 columns: q·k·v, attention output, FFN in and out, whose
   // depth of 1536 is cut in two.
   const int64_t products = 2 * 2 * (18 + 6 + 24 + 2 * 6);
@@ -316,6 +323,11 @@ TEST_F(EngineTest, BatchRunsAsManyOperationsAsTheDesignHasAndCreatesNone) {
   EXPECT_EQ(counts.creations, 0);
   EXPECT_EQ(counts.packings, 0);
 }
+
+INSTANTIATE_TEST_SUITE_P(Precisions, EngineCountsTest, ::testing::ValuesIn(kPrecisions),
+                         [](const auto& instance) {
+                           return std::string(PrecisionName(instance.param));
+                         });
 
 // So memory does not grow with the number of shapes, and no call waits for a kernel to be built.
 TEST_F(EngineTest, ShapesThatNeverRepeatCreateNothing) {
@@ -480,8 +492,7 @@ TEST(EngineNumbersTest, NonFiniteWeightsThatAreAllowedFailWhatTheyReach) {
   const TempFolder folder;
   WriteRandomBert(kSmallBert, folder);
   Put(folder, "encoder.layer.1.output.dense.weight", 7, NAN);
-  const auto engine =
-      Engine::Load({.model_dir = folder.path(), .allow_nonfinite_weights = true});
+  const auto engine = Engine::Load({.model_dir = folder.path(), .allow_nonfinite_weights = true});
   ASSERT_THAT(engine, IsOk());
   EXPECT_THAT((*engine)->info().tensors_nonfinite,
               ElementsAre(HasSubstr("\"encoder.layer.1.output.dense.weight\": element 7 is nan")));

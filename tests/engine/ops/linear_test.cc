@@ -175,6 +175,17 @@ TEST_P(LinearTest, EqualsReferenceForEveryRowCount) {
   }
 }
 
+TEST_P(LinearTest, RunsOnTheBestThatTheCpuHasForIt) {
+  std::mt19937 rng(4);
+  const Precision precision = GetParam().precision;
+  const Linear linear = Create(Random(GetParam().in * GetParam().out, rng), {});
+  const std::string operands = precision == Precision::kFp32   ? "f32"
+                               : precision == Precision::kBf16 ? "bf16"
+                                                               : "u8·s8";
+  const bool tiles = precision != Precision::kFp32 && IsaName() == "amx";
+  EXPECT_EQ(linear.Implementation(), "brgemm " + operands + (tiles ? " on tiles" : ""));
+}
+
 TEST_P(LinearTest, RowHasTheSameBitsInEveryBucket) {
   std::mt19937 rng(2);
   EXPECT_THAT(Create(Random(GetParam().in * GetParam().out, rng), {}).RowsAgree(),
