@@ -197,9 +197,11 @@ absl::Status Field::FindBest(Entrant& entrant, const std::string& lengths) {
   Tell(absl::StrCat(model_.name, ", ", lengths, ": best setting of ", entrant.name()));
   ASSIGN_OR_RETURN(const Trial sorted,
                    Try(entrant, lengths, entrant.contender->ways(), {"sorted:512"}));
+  entrant.settings[lengths] = sorted.setting;
+  if (few_settings_) return absl::OkStatus();
   ASSIGN_OR_RETURN(const Trial other,
                    Try(entrant, lengths, {sorted.setting.way}, {"groups:1", "sorted:2048"}));
-  entrant.settings[lengths] = sorted.rate > other.rate ? sorted.setting : other.setting;
+  if (other.rate > sorted.rate) entrant.settings[lengths] = other.setting;
   return absl::OkStatus();
 }
 

@@ -58,6 +58,9 @@ class Field {
   // All of them, started and checked. They take some gigabytes of memory until the field is gone.
   std::vector<Entrant*> All();
 
+  // From now on, best settings are looked for among those that are best most often.
+  void TryFewSettings() { few_settings_ = true; }
+
   // A few thousand tokens.
   const Work& WorkOf(const std::string& lengths);
 
@@ -92,6 +95,7 @@ class Field {
   const std::vector<int32_t> text_;
   std::vector<Entrant> entrants_;
   std::map<std::string, Work> works_;
+  bool few_settings_ = false;
   std::vector<float> expected_;  // of CheckSequences
 };
 

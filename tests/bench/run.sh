@@ -2,7 +2,8 @@
 # run.sh: this engine beside the limits of the machine and beside its peers, as one report.
 #
 # usage: tests/bench/run.sh [--quick] [--only=KEY[,KEY]...]
-#   --quick   one short round: rough figures in a few minutes
+#   --quick   one short round of the ratios that have floors, peers in fewer settings: rough figures in
+#             about five minutes
 #   --only    of the measurements that --help lists
 #
 # Builds `release`, fetches the peers from PyPI into build/bench/venv and real MiniLM-L6 weights into
