@@ -129,7 +129,7 @@ struct Attention::Impl {
   void RunSpan(HeadRun& run, Rows span) const;
   void AddKeys(const HeadRun& run, Rows span, Rows rows, Keys keys, const std::byte* q,
                bool first) const;
-  void FinishRow(HeadRun& run, Keys keys, int64_t first_row, int64_t i) const;
+  void FinishSpan(HeadRun& run, Rows span, Keys keys) const;
   void GiveMapRow(const HeadRun& run, Keys keys, int64_t row, float* weights, float sum) const;
   const float* EvenContext(HeadRun& run) const;
 };
@@ -330,19 +330,17 @@ void Attention::Impl::AddKeys(const HeadRun& run, Rows span, Rows rows, Keys key
              .copy = run.wants_map_rows() ? scratch.map_rows + keys.first : nullptr,
              .copy_stride = padded},
             format.precision, states);
+  float* const contexts = scratch.context + in_span * format.depth();
   if (run.wants_map_rows() && !first) {
     const int64_t before = InReach(run.args, span).first;
-    for (int64_t i = 0; i < rows.count; ++i) {
-      float* const weights = scratch.map_rows + i * padded + before;
-      if (states[i].factor != 1) Scale(weights, keys.first - before, states[i].factor, weights);
-    }
+    float* const weights = scratch.map_rows + before;
+    ScaleRows(states, rows.count, weights, padded, keys.first - before, weights, padded);
   }
   if (run.args.context == nullptr) return;
 
-  float* const contexts = scratch.context + in_span * format.depth();
-  for (int64_t i = 0; i < rows.count && !first; ++i) {
-    float* const row = contexts + i * format.depth();
-    if (states[i].factor != 1) Scale(row, format.depth(), states[i].factor, row);
+  if (!first) {
+    ScaleRows(states, rows.count, contexts, format.depth(), format.depth(), contexts,
+              format.depth());
   }
   bool add = !first;
   const int64_t weight_bytes = format.number_bytes();
@@ -391,23 +389,27 @@ const float* Attention::Impl::EvenContext(HeadRun& run) const {
   return scratch.even_context;
 }
 
-// Normalises row i of a span, whose keys have all been added. Doing it here touches head_dim numbers
-// a row instead of S.
-void Attention::Impl::FinishRow(HeadRun& run, Keys keys, int64_t first_row, int64_t i) const {
+// Gives what has come of a span, whose keys have all been added. Normalising here touches head_dim
+// numbers a row instead of S.
+void Attention::Impl::FinishSpan(HeadRun& run, Rows span, Keys keys) const {
   const AttentionArgs& args = run.args;
   const Scratch& scratch = run.scratch;
-  const float sum = scratch.states[i].sum;
-  run.finite = run.finite && std::isfinite(sum);
-  if (run.wants_map_rows()) {
-    float* const weights = scratch.map_rows + i * RoundUp(args.tokens, kKeyBlock);
-    GiveMapRow(run, keys, first_row + i, weights, sum);
+  for (int64_t i = 0; i < span.count; ++i) {
+    RowState& state = scratch.states[i];
+    run.finite = run.finite && std::isfinite(state.sum);
+    if (run.wants_map_rows()) {
+      float* const weights = scratch.map_rows + i * RoundUp(args.tokens, kKeyBlock);
+      GiveMapRow(run, keys, span.first + i, weights, state.sum);
+    }
+    state.factor = 1.0f / (state.sum == 0 ? static_cast<float>(args.tokens) : state.sum);
+    if (state.sum == 0 && args.context != nullptr) {
+      std::copy_n(EvenContext(run), format.depth(), scratch.context + i * format.depth());
+    }
   }
   if (args.context == nullptr) return;
-  const int64_t d = options.head_dim;
-  const float* const src = sum == 0 ? EvenContext(run) : scratch.context + i * format.depth();
-  const float factor = 1.0f / (sum == 0 ? static_cast<float>(args.tokens) : sum);
-  Scale(src, d, factor,
-        args.context + (first_row + i - args.first_query) * options.heads * d + run.head * d);
+  const int64_t d = options.head_dim, width = options.heads * d;
+  ScaleRows(scratch.states, span.count, scratch.context, format.depth(), d,
+            args.context + (span.first - args.first_query) * width + run.head * d, width);
 }
 
 void Attention::Impl::RunSpan(HeadRun& run, Rows span) const {
@@ -422,7 +424,7 @@ void Attention::Impl::RunSpan(HeadRun& run, Rows span) const {
               q + row * format.row_bytes(), /*first=*/key == keys.first);
     }
   }
-  for (int64_t i = 0; i < span.count; ++i) FinishRow(run, keys, span.first, i);
+  FinishSpan(run, span, keys);
 }
 
 absl::StatusOr<bool> Attention::Run(const AttentionArgs& args,

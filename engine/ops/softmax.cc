@@ -225,6 +225,14 @@ void Scale(const float* src, int64_t count, float factor, float* dst) {
   hn::StoreN(hn::Mul(hn::LoadN(d, src + i, left), factor_v), d, dst + i, left);
 }
 
+void ScaleRows(const RowState* states, int64_t rows, const float* src, int64_t src_stride,
+               int64_t count, float* dst, int64_t dst_stride) {
+  for (int64_t i = 0; i < rows; ++i) {
+    if (dst == src && states[i].factor == 1) continue;
+    Scale(src + i * src_stride, count, states[i].factor, dst + i * dst_stride);
+  }
+}
+
 void AddByRow(const RowTerms& terms, float* scores) {
   constexpr int kByKeyBits = 6;
   static_assert(1 << kByKeyBits == kByKeyStride);
@@ -251,6 +259,7 @@ namespace encoderd::ops {
 
 HWY_EXPORT(ExpScores);
 HWY_EXPORT(Scale);
+HWY_EXPORT(ScaleRows);
 HWY_EXPORT(AddByRow);
 
 void ExpScores(const ScoreBlock& block, Precision precision, RowState* states) {
@@ -259,6 +268,11 @@ void ExpScores(const ScoreBlock& block, Precision precision, RowState* states) {
 
 void Scale(const float* src, int64_t count, float factor, float* dst) {
   HWY_DYNAMIC_DISPATCH(Scale)(src, count, factor, dst);
+}
+
+void ScaleRows(const RowState* states, int64_t rows, const float* src, int64_t src_stride,
+               int64_t count, float* dst, int64_t dst_stride) {
+  HWY_DYNAMIC_DISPATCH(ScaleRows)(states, rows, src, src_stride, count, dst, dst_stride);
 }
 
 void AddByRow(const RowTerms& terms, float* scores) {

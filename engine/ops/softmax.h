@@ -17,7 +17,7 @@ namespace encoderd::ops {
 struct RowState {
   float max = -std::numeric_limits<float>::infinity();  // the largest score that is not hidden
   float sum = 0;     // Σ exp(score - max); 0: no key was seen; NaN: a score was not finite
-  float factor = 1;  // what the last part did to what was summed before it
+  float factor = 1;  // what the last part did to what was summed before it, or ScaleRows is to do
 };
 
 // The scores of some query rows and a part of the keys.
@@ -42,6 +42,10 @@ void ExpScores(const ScoreBlock& block, Precision precision, RowState* states);
 
 // dst[i] = src[i] · factor for i < count; dst may be src.
 void Scale(const float* src, int64_t count, float factor, float* dst);
+
+// The same for `rows` rows of `count` numbers, each with the factor of its state.
+void ScaleRows(const RowState* states, int64_t rows, const float* src, int64_t src_stride,
+               int64_t count, float* dst, int64_t dst_stride);
 
 // What a query row and some keys get for how far apart they are.
 struct RowTerms {
