@@ -4,14 +4,14 @@
 // Source: Vaswani et al. 2017, 3.2; the matrix products are oneDNN 3.7 brgemm micro-kernels,
 //         softmax is ours (softmax.h).
 // Order:  a span of query rows goes through the keys chunk by chunk, block of rows by block of rows.
-//         A block's scores of a chunk stay in the nearest cache, the chunk's keys and values in the
-//         next; scratch grows with S and never with S². As in dot-product attention of Dao et al.
-//         2022 (FlashAttention), 3.1, a row's weights are relative to the largest score so far.
+//         A block's scores and a chunk's keys and values stay in the second cache; scratch grows
+//         with S and never with S². As in Dao et al. 2022 (FlashAttention), 3.1, a row's weights
+//         are relative to the largest score so far.
 // Numbers: fp32, or in bf16 q, k, v and the weights rounded to bf16 as they enter the products. Sums,
 //         softmax, masks, biases and maps are fp32 in both.
 // Positions: where there is a table of relative positions, its rows are keys and queries too (He et
 //         al. 2021, 3.1): the row for how far apart a query and a key are is a key to the query and
-//         a query to the key, and the three products of a pair are added before they are scaled.
+//         a query to the key, and the three products of a pair are added. (All queries are scaled.)
 // Window: key blocks that no row of a query block can reach are not computed, so a row costs what
 //         its window costs, however long the sequence.
 // Bits:   a sequence is computed alone, whatever else is in its batch; maps are copied from what is

@@ -38,8 +38,8 @@ struct HeadFormat {
   int64_t plane_bytes(int64_t tokens) const { return RoundUp(tokens, kKeyBlock) * row_bytes(); }
 };
 
-// src: `rows` or `tokens` rows of head_dim numbers, src_stride apart. dst: plane_bytes. What q
-// scores with everything is multiplied by `scale`, here and therefore nowhere else.
+// src: `rows` or `tokens` rows of head_dim numbers, src_stride apart. dst: plane_bytes. `scale` is
+// what all scores of the queries are multiplied with: here, and therefore nowhere else.
 void PackQueries(const HeadFormat& format, const float* src, int64_t src_stride, int64_t rows,
                  float scale, std::byte* dst);
 void PackKeys(const HeadFormat& format, const float* src, int64_t src_stride, int64_t tokens,
