@@ -290,6 +290,40 @@ std::vector<Case> Cases() {
 
 INSTANTIATE_TEST_SUITE_P(Shapes, LinearTest, ::testing::ValuesIn(Cases()),
                          [](const auto& instance) { return instance.param.name; });
+// Pairs of 8-bit products leave 16 bits, where some instructions stop counting.
+TEST(LinearInt8Test, LargestWeightsTimesLargestActivationsAreSummedExactly) {
+  const absl::Status runs = RequirePrecision(Precision::kInt8);
+  if (!runs.ok()) GTEST_SKIP() << runs;
+  EnterNumericEnvironment();
+  constexpr int64_t kIn = 4096, kOut = 2;
+  std::vector<float> weights(kIn * kOut, 1.0f);
+  std::fill_n(weights.begin() + kIn, kIn, -1.0f);
+  const auto linear = Linear::Create(
+      {.name = "w", .in = kIn, .out = kOut, .weights = weights, .precision = Precision::kInt8},
+      RowBuckets());
+  ASSERT_TRUE(linear.ok()) << linear.status();
+  std::vector<float> src = Padded(std::vector<float>(kIn, 1.0f), kIn);
+  src[0] = 0;  // so that 1 is the largest of 256 steps
+  std::vector<float> dst(kOut);
+  const auto scratchpad = Buffer::Allocate(linear->scratchpad_bytes(), "scratchpad");
+  ASSERT_TRUE(linear->Run(src.data(), 1, nullptr, dst.data(), scratchpad->bytes()).ok());
+  // The two steps are rounded, the sum is not.
+  EXPECT_NEAR(dst[0], kIn - 1, (kIn - 1) * 4 * 0x1p-24);
+  EXPECT_NEAR(dst[1], -(kIn - 1), (kIn - 1) * 4 * 0x1p-24);
+}
+
+TEST(LinearCreateTest, RefusesSumsThatCouldLeave32Bits) {
+  const std::vector<float> weights((1 << 16) + 1);
+  EXPECT_THAT(Linear::Create({.name = "w",
+                              .in = (1 << 16) + 1,
+                              .out = 1,
+                              .weights = weights,
+                              .precision = Precision::kInt8},
+                             RowBuckets()),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("w: int8 sums at most 65536 products exactly; got 65537")));
+}
+
 TEST(LinearCreateTest, RefusesSizesThatDoNotFit) {
   EXPECT_THAT(
       Linear::Create({.name = "layers.0.fc", .in = 4, .out = 2, .weights = std::vector<float>(7)},
