@@ -9,14 +9,13 @@
 // clang-format off: the order matters
 #include "hwy/foreach_target.h"
 #include "hwy/highway.h"
+#include "engine/ops/rows-inl.h"
 // clang-format on
 
 HWY_BEFORE_NAMESPACE();
 namespace encoderd::ops {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
-
-using Floats = hn::CappedTag<float, 16>;
 
 HWY_NOINLINE void TransposeKeys(const float* src, int64_t src_stride, int64_t rows, int64_t columns,
                                 float* dst) {

@@ -15,6 +15,7 @@
 #include "hwy/foreach_target.h"
 #include "hwy/highway.h"
 #include "engine/ops/activation-inl.h"
+#include "engine/ops/rows-inl.h"
 // clang-format on
 
 #ifndef ENCODERD_OPS_LAYER_NORM_ROWS_
@@ -39,8 +40,6 @@ namespace encoderd::ops {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-using Floats = hn::CappedTag<float, 16>;
-
 // The sum of f(value) over a row: four sums side by side, which are added at the end.
 template <class F>
 HWY_INLINE float SumOf(const float* row, int64_t width, F&& f) {
@@ -56,7 +55,7 @@ HWY_INLINE float SumOf(const float* row, int64_t width, F&& f) {
   }
   for (; i < width; i += lanes) {
     const auto left = static_cast<size_t>(width - i);
-    const auto values = f(hn::LoadN(d, row + i, left));
+    const auto values = f(LoadRow(row + i, left));
     sum0 = hn::Add(sum0, hn::IfThenElseZero(hn::FirstN(d, left), values));
   }
   return hn::ReduceSum(d, hn::Add(hn::Add(sum0, sum1), hn::Add(sum2, sum3)));
@@ -65,7 +64,6 @@ HWY_INLINE float SumOf(const float* row, int64_t width, F&& f) {
 template <class Function>
 HWY_INLINE void Normalize(const NormRows& n, Function) {
   const Floats d;
-  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
   const auto count = static_cast<float>(n.width);
   for (int64_t row = 0; row < n.rows; ++row) {
     const float* const src = n.src + row * n.width;
@@ -76,13 +74,11 @@ HWY_INLINE void Normalize(const NormRows& n, Function) {
       return hn::Mul(centred, centred);
     });
     const auto factor = hn::Set(d, 1.0f / std::sqrt(squares / count + n.eps));
-    for (int64_t i = 0; i < n.width; i += lanes) {
-      const auto left = static_cast<size_t>(n.width - i);
-      const auto scaled = hn::Mul(hn::Sub(hn::LoadN(d, src + i, left), mean), factor);
-      const auto y =
-          hn::MulAdd(scaled, hn::LoadN(d, n.weight + i, left), hn::LoadN(d, n.bias + i, left));
-      hn::StoreN(Function::Of(d, y), d, dst + i, left);
-    }
+    ForEachVector(n.width, [&](int64_t i, size_t left) HWY_ATTR {
+      const auto scaled = hn::Mul(hn::Sub(LoadRow(src + i, left), mean), factor);
+      const auto y = hn::MulAdd(scaled, LoadRow(n.weight + i, left), LoadRow(n.bias + i, left));
+      StoreRow(Function::Of(d, y), dst + i, left);
+    });
   }
 }
 

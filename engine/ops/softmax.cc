@@ -7,6 +7,7 @@
 // clang-format off: the order matters
 #include "hwy/foreach_target.h"
 #include "hwy/highway.h"
+#include "engine/ops/rows-inl.h"
 // clang-format on
 
 HWY_BEFORE_NAMESPACE();
@@ -14,8 +15,6 @@ namespace encoderd::ops {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// At most 16 lanes, so that vectors end where the padding does.
-using Floats = hn::CappedTag<float, 16>;
 using Vec = hn::Vec<Floats>;
 
 constexpr float kHidden = -std::numeric_limits<float>::infinity();
@@ -213,16 +212,10 @@ void ExpScores(const ScoreBlock& block, Precision precision, RowState* states) {
 }
 
 void Scale(const float* src, int64_t count, float factor, float* dst) {
-  const Floats d;
-  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
-  const auto factor_v = hn::Set(d, factor);
-  int64_t i = 0;
-  for (; i + lanes <= count; i += lanes) {
-    hn::StoreU(hn::Mul(hn::LoadU(d, src + i), factor_v), d, dst + i);
-  }
-  if (i == count) return;
-  const auto left = static_cast<size_t>(count - i);
-  hn::StoreN(hn::Mul(hn::LoadN(d, src + i, left), factor_v), d, dst + i, left);
+  const auto factor_v = hn::Set(Floats(), factor);
+  ForEachVector(count, [&](int64_t i, size_t left) HWY_ATTR {
+    StoreRow(hn::Mul(LoadRow(src + i, left), factor_v), dst + i, left);
+  });
 }
 
 void ScaleRows(const RowState* states, int64_t rows, const float* src, int64_t src_stride,
