@@ -16,6 +16,7 @@
 #include "engine/ops/rounding.h"
 #include "engine/ops/row_kernels.h"
 #include "engine/ops/runtime.h"
+#include "engine/ops/tile_product.h"
 #include "engine/status_macros.h"
 #include "engine/tensor/buffer.h"
 
@@ -28,6 +29,9 @@ constexpr int64_t kChunkRows = 256;
 // Of the sum over a row that one micro-kernel computes: beyond it, what the kernel reads of A and B
 // no longer stays in L1 and L2.
 constexpr int64_t kMaxDepthBlock = 768;
+// The same for matrix tiles, in tiles: 24 KiB of B and 6 KiB of A for each step of rows, which a 48
+// KiB L1 cache holds beside the sums.
+constexpr int64_t kMaxTileDepth = 6;
 // A depth at which no sum of 8-bit products can leave 32 bits: 255 · 127 · 2¹⁶ < 2³¹.
 constexpr int64_t kMaxInt8Depth = int64_t{1} << 16;
 
@@ -61,7 +65,8 @@ struct Linear::Impl {
   RowBuckets buckets;
   int64_t depth = 0;        // `in`, padded
   int64_t depth_block = 0;  // of all blocks but the last, which may be shorter
-  std::vector<std::shared_ptr<const RowKernels>> kernels;  // by depth block
+  bool on_tiles = false;
+  std::vector<std::shared_ptr<const RowKernels>> kernels;  // by depth block; none on tiles
   Buffer weights;       // [panels][depth][kPanelColumns], rows interleaved as Ukernel says
   Buffer bias;          // [panels · kPanelColumns], as are the two below
   Buffer column_steps;  // of 8-bit weights
@@ -84,7 +89,10 @@ struct Linear::Impl {
     return RoundUp(bytes_of((kChunkRows + RowBuckets::kPaddingRows) * depth), Buffer::kAlignment);
   }
   static constexpr size_t kQuantizedBytes = kChunkRows * sizeof(QuantizedRow);
-  static constexpr size_t kSumBytes = RowBuckets::kMaxRows * kPanelColumns * sizeof(float);
+  size_t sum_bytes() const {
+    return static_cast<size_t>(on_tiles ? kChunkRows : RowBuckets::kMaxRows) * kPanelColumns *
+           sizeof(float);
+  }
 
   absl::Status Pack(const LinearOptions& options);
   void PackRow(std::span<const float> row, int64_t column, std::byte* packed);
@@ -93,6 +101,13 @@ struct Linear::Impl {
   QuantizedRow EncodeRow(const T* src, std::byte* encoded) const;
   void RunChunk(const std::byte* src, int64_t rows, const std::byte* other, std::byte* dst,
                 std::span<std::byte> scratchpad) const;
+  // Sums up a panel for the rows of a chunk; calls finish(first row, rows, their sums) for each part.
+  template <class Finish>
+  void SumInBlocks(const std::byte* src, int64_t rows, const std::byte* panel, std::byte* sums,
+                   Finish&& finish) const;
+  template <class Finish>
+  void SumOnTiles(const std::byte* src, int64_t rows, const std::byte* panel, std::byte* sums,
+                  Finish&& finish) const;
 };
 
 // ---- Packing ------------------------------------------------------------------------------------
@@ -120,11 +135,13 @@ absl::StatusOr<Linear> Linear::Create(const LinearOptions& options, const RowBuc
   impl->dst_type = options.dst_type;
   impl->buckets = buckets;
   impl->depth = PaddedDepth(options.precision, in);
+  impl->on_tiles = options.precision != Precision::kFp32 && IsaName() == "amx";
   // Blocks of equal depth, as far as whole rows of tiles allow.
   constexpr int64_t kDepthStep = 64;
   impl->depth_block = std::min(
       impl->depth, RoundUp(CeilDiv(impl->depth, CeilDiv(impl->depth, kMaxDepthBlock)), kDepthStep));
   RETURN_IF_ERROR(CatchOneDnn(options.name, [&] {
+    if (impl->on_tiles) return;  // which need no kernels of oneDNN's
     for (int64_t first = 0; first < impl->depth; first += impl->depth_block) {
       impl->kernels.push_back(
           RowKernels::Of({.precision = options.precision,
@@ -247,17 +264,9 @@ void Linear::Impl::RunChunk(const std::byte* src, int64_t rows, const std::byte*
   std::byte* const sums = scratchpad.data() + operand_bytes() + kQuantizedBytes;
   for (int64_t column = 0; column < out; column += kPanelColumns) {
     const auto at = static_cast<size_t>(column);
-    const std::byte* const panel = weights.data() + bytes_of(column * depth);
-    buckets.ForEachChunk(rows, [&](int64_t first, int64_t bucket_rows) {
-      for (size_t block = 0; block < kernels.size(); ++block) {
-        const auto skipped = static_cast<int64_t>(block) * depth_block;
-        kernels[block]
-            ->For(bucket_rows)
-            .Run(operand.rows + bytes_of(first * depth + skipped),
-                 panel + bytes_of(skipped * kPanelColumns), sums);
-      }
-      FinishPanel({.sums = sums,
-                   .rows = std::min(bucket_rows, rows - first),
+    const auto finish = [&](int64_t first, int64_t count, const std::byte* block_sums) {
+      FinishPanel({.sums = block_sums,
+                   .rows = std::min(count, rows - first),
                    .columns = std::min(kPanelColumns, out - column),
                    .bias = bias.floats().data() + at,
                    .quantized = operand.quantized == nullptr ? nullptr : operand.quantized + first,
@@ -269,7 +278,60 @@ void Linear::Impl::RunChunk(const std::byte* src, int64_t rows, const std::byte*
                    .other = At(other, dst_type, first * out + column),
                    .dst = At(dst, dst_type, first * out + column),
                    .stride = out});
-    });
+    };
+    const std::byte* const panel = weights.data() + bytes_of(column * depth);
+    if (on_tiles) {
+      SumOnTiles(operand.rows, rows, panel, sums, finish);
+    } else {
+      SumInBlocks(operand.rows, rows, panel, sums, finish);
+    }
+  }
+}
+
+// Block of rows by block of rows.
+template <class Finish>
+void Linear::Impl::SumInBlocks(const std::byte* src, int64_t rows, const std::byte* panel,
+                               std::byte* sums, Finish&& finish) const {
+  buckets.ForEachChunk(rows, [&](int64_t first, int64_t bucket_rows) {
+    for (size_t block = 0; block < kernels.size(); ++block) {
+      const auto skipped = static_cast<int64_t>(block) * depth_block;
+      kernels[block]
+          ->For(bucket_rows)
+          .Run(src + bytes_of(first * depth + skipped), panel + bytes_of(skipped * kPanelColumns),
+               sums);
+    }
+    finish(first, bucket_rows, sums);
+  });
+}
+
+// Block of the depth by block of the depth, whose weights stay in L1 for all rows of the chunk. Those
+// behind them, of the next block or the next panel, are fetched from memory meanwhile.
+template <class Finish>
+void Linear::Impl::SumOnTiles(const std::byte* src, int64_t rows, const std::byte* panel,
+                              std::byte* sums, Finish&& finish) const {
+  TileUse::Whole();
+  ++ThreadOpCounts().ukernels;
+  const auto row_bytes = static_cast<int64_t>(bytes_of(depth));
+  const int64_t tiles = row_bytes / kTileRowBytes;
+  const int64_t block = CeilDiv(tiles, CeilDiv(tiles, kMaxTileDepth));
+  for (int64_t skipped = 0; skipped < tiles; skipped += block) {
+    const std::byte* const b = panel + skipped * kTilePanelBytes;
+    TileProduct product = {.a_row_bytes = row_bytes,
+                           .b = b,
+                           .depth = std::min(block, tiles - skipped),
+                           .add = skipped > 0};
+    const std::byte* const next = b + product.depth * kTilePanelBytes;
+    if (next < weights.data() + weights.size()) {
+      product.next = next;
+      product.next_lines = CeilDiv(kTilePanelBytes / kTileRowBytes, CeilDiv(rows, kTileRows));
+    }
+    for (int64_t row = 0; row < rows; row += kTileRows) {
+      product.a = src + row * row_bytes + skipped * kTileRowBytes;
+      product.c = sums + row * kPanelColumns * static_cast<int64_t>(sizeof(float));
+      Multiply(precision, product);
+      product.next += product.depth * product.next_lines * kTileRowBytes;
+      if (skipped + block >= tiles) finish(row, kTileRows, product.c);
+    }
   }
 }
 
@@ -282,7 +344,7 @@ size_t Linear::weights_bytes() const {
          impl_->column_sums.size();
 }
 size_t Linear::scratchpad_bytes() const {
-  return impl_->operand_bytes() + Impl::kQuantizedBytes + Impl::kSumBytes;
+  return impl_->operand_bytes() + Impl::kQuantizedBytes + impl_->sum_bytes();
 }
 
 std::string Linear::Implementation() const {
@@ -290,8 +352,7 @@ std::string Linear::Implementation() const {
   const char* const operands = precision == Precision::kFp32   ? "f32"
                                : precision == Precision::kBf16 ? "bf16"
                                                                : "u8·s8";
-  const bool tiles = impl_->kernels.front()->For(RowBuckets::kMaxRows).uses_tiles();
-  return absl::StrCat("brgemm ", operands, tiles ? " on tiles" : "");
+  return absl::StrCat(impl_->on_tiles ? "tiles " : "brgemm ", operands);
 }
 
 std::string Linear::Kind() const {

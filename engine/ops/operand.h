@@ -20,10 +20,12 @@ constexpr int64_t OperandBytes(Precision precision) {
   return precision == Precision::kFp32 ? 4 : precision == Precision::kBf16 ? 2 : 1;
 }
 
+// Of a matrix tile.
+inline constexpr int64_t kTileRowBytes = 64;
+
 // Values that rows are padded to, with zeros: whole rows of matrix tiles, and whole groups of what
 // is interleaved.
 constexpr int64_t PaddedDepth(Precision precision, int64_t values) {
-  constexpr int64_t kTileRowBytes = 64;
   return precision == Precision::kFp32 ? values
                                        : RoundUp(values, kTileRowBytes / OperandBytes(precision));
 }

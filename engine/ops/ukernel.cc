@@ -99,6 +99,17 @@ void Ukernel::Configure() const {
   configured_ = tiles_;
 }
 
+void TileUse::Whole() {
+  static const TileShapes* const whole = [] {
+    TileShapes shapes = {std::byte{1}};  // the palette, of which there is no other
+    MakeUnusedTilesWhole(shapes);
+    return Intern(shapes);
+  }();
+  if (Ukernel::configured_ == whole) return;
+  LoadTileShapes(*whole);
+  Ukernel::configured_ = whole;
+}
+
 TileUse::~TileUse() {
   if (Ukernel::configured_ == nullptr) return;
   dnnl::ukernel::brgemm::release_hw_context();

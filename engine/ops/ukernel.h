@@ -1,6 +1,6 @@
 // ukernel.h — one small matrix product of oneDNN's brgemm micro-kernels, called directly.
 //
-// Role:  private to engine/ops: all products are made of these.
+// Role:  private to engine/ops: all products are made of these, but for those of tile_product.h.
 // Tiles: where the CPU has matrix tiles (AMX), bf16 and int8 kernels want them configured. Run sees
 //        to that, and costs least when kernels that want the same tiles follow each other: that is
 //        so for all kernels with m a multiple of 16 and n of 32. Whoever runs such kernels holds a
@@ -72,6 +72,10 @@ class TileUse {
   TileUse(const TileUse&) = delete;
   TileUse& operator=(const TileUse&) = delete;
   ~TileUse();
+
+  // Configures tiles that are all whole, for code that multiplies them itself. REQUIRES: one lives,
+  // and the CPU has tiles.
+  static void Whole();
 };
 
 }  // namespace encoderd::ops

@@ -183,7 +183,7 @@ TEST_P(LinearTest, RunsOnTheBestThatTheCpuHasForIt) {
                                : precision == Precision::kBf16 ? "bf16"
                                                                : "u8·s8";
   const bool tiles = precision != Precision::kFp32 && IsaName() == "amx";
-  EXPECT_EQ(linear.Implementation(), "brgemm " + operands + (tiles ? " on tiles" : ""));
+  EXPECT_EQ(linear.Implementation(), (tiles ? "tiles " : "brgemm ") + operands);
 }
 
 TEST_P(LinearTest, RowHasTheSameBitsInEveryBucket) {
