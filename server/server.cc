@@ -29,6 +29,7 @@
 #include "server/listener.h"
 #include "server/log.h"
 #include "server/mutex.h"
+#include "server/poll_heartbeat.h"
 #include "server/shadow.h"
 #include "server/unknown_methods.h"
 #include "server/watchdog.h"
@@ -169,6 +170,7 @@ class GrpcServer final : public Server {
     metrics_.SetBatcher(nullptr);
     metrics_.SetConnections(nullptr);
     metrics_.SetInflightBytes(nullptr);
+    heartbeat_.reset();
     trimmer_.reset();
     watchdog_.reset();
     if (listener_ != nullptr) listener_->Stop();
@@ -194,6 +196,7 @@ class GrpcServer final : public Server {
     builder.RegisterCallbackGenericService(&unknown_);
     grpc_ = builder.BuildAndStart();
     if (grpc_ == nullptr) return absl::InternalError("gRPC did not start; its log lines say why");
+    heartbeat_.emplace(SteadyClock());  // that of gRPC's threads, whatever clock calls have
     listener_->Start([this](int fd) { TakeConnection(fd); });
     metrics_.SetConnections([this] { return listener_->Counts(); });
     metrics_.SetInflightBytes([this] { return encode_.inflight_bytes(); });
@@ -305,6 +308,7 @@ class GrpcServer final : public Server {
   std::unique_ptr<Batcher> batcher_;
   std::unique_ptr<Watchdog> watchdog_;
   std::optional<HeapTrimmer> trimmer_;
+  std::optional<PollHeartbeat> heartbeat_;
   std::thread stopping_;
   Mutex sleep_mutex_;
   CondVar never_;  // notified by the clock alone
