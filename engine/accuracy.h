@@ -1,8 +1,9 @@
 // accuracy.h — how far what two precisions make of the same sequence lies apart.
 //
-// Role:   under every choice of precisions, and the shadow of a server. The measure is 1 − cosine of two
-//         rows of last_hidden_state: it does not depend on the scale of a model's numbers, and
-//         similarities of sentences, which are cosines themselves, move by as much.
+// Role:   under every choice of precisions, the shadow of a server, and what other engines are held
+//         against. The measure is 1 − cosine of two rows of last_hidden_state: it does not depend on
+//         the scale of a model's numbers, and similarities of sentences, which are cosines
+//         themselves, move by as much.
 #pragma once
 
 #include <cstdint>
@@ -15,8 +16,9 @@
 
 namespace encoderd {
 
-// The largest 1 − cosine over the rows of two matrices [rows, width], 0 to 2; of rows one of which
-// is all zeros, 1. REQUIRES: both have the same number of finite elements, a multiple of width.
+// The largest 1 − cosine over the rows of two matrices [rows, width], 0 to 2: of two rows of zeros 0,
+// of one beside another row 1, and 2 where a number is not finite. REQUIRES: both have the same
+// number of elements, a multiple of width.
 double LargestError(std::span<const float> expected, std::span<const float> got, int64_t width);
 
 // The sum over the rows. REQUIRES: as above.

@@ -1,7 +1,6 @@
 #include "tests/bench/field.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstdio>
 #include <filesystem>
 #include <utility>
@@ -9,6 +8,7 @@
 #include "absl/log/check.h"
 #include "absl/strings/str_cat.h"
 #include "deploy/client/load/lengths.h"
+#include "engine/accuracy.h"
 #include "engine/status_macros.h"
 
 namespace encoderd::bench {
@@ -46,21 +46,9 @@ void Tell(const std::string& what) { std::fprintf(stderr, "\r%s\033[K", what.c_s
 
 Accuracy CompareRows(std::span<const float> got, std::span<const float> expected, int64_t width) {
   CHECK_EQ(got.size(), expected.size());
-  Accuracy accuracy = {.least = 1};
-  const auto columns = static_cast<size_t>(width);
-  for (size_t row = 0; row < got.size(); row += columns) {
-    double product = 0, squares_got = 0, squares_expected = 0;
-    for (size_t i = row; i < row + columns; ++i) {
-      product += double{got[i]} * double{expected[i]};
-      squares_got += double{got[i]} * double{got[i]};
-      squares_expected += double{expected[i]} * double{expected[i]};
-    }
-    double cosine = product / std::sqrt(squares_got * squares_expected);
-    if (!std::isfinite(cosine)) cosine = -1;
-    accuracy.least = std::min(accuracy.least, cosine);
-    accuracy.mean += cosine * static_cast<double>(width) / static_cast<double>(got.size());
-  }
-  return accuracy;
+  const double rows = static_cast<double>(got.size()) / static_cast<double>(width);
+  return {.least = 1 - LargestError(expected, got, width),
+          .mean = 1 - SumOfErrors(expected, got, width) / rows};
 }
 
 double LeastCosine(Precision precision) {

@@ -17,7 +17,8 @@ namespace encoderd::bench {
 
 inline constexpr char kOwn[] = "encoderd";
 
-// How near last hidden states are to this engine's in fp32: cosines of the tokens.
+// How near last hidden states are to this engine's in fp32: cosines of the tokens, by the rule of
+// accuracy.h.
 struct Accuracy {
   double least = 0;
   double mean = 0;

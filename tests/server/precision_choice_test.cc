@@ -6,6 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -36,6 +37,9 @@ TEST(LargestErrorTest, IsThatOfTheWorstRow) {
   EXPECT_NEAR(LargestError(expected, std::vector<float>{1, 0, 3, 4, 0, -2}, 2), 2, 1e-12);
   EXPECT_EQ(LargestError(expected, std::vector<float>{1, 0, 3, 4, 0, 0}, 2), 1) << "zeros";
   EXPECT_EQ(LargestError(std::vector<float>{0, 0}, std::vector<float>{0, 0}, 2), 0);
+  for (const float bad : {NAN, INFINITY}) {
+    EXPECT_EQ(LargestError(expected, std::vector<float>{1, 0, 3, bad, 0, 2}, 2), 2);
+  }
 }
 
 TEST(FixedSequencesTest, AreTheSameEveryTimeAndFitTheModel) {
