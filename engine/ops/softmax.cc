@@ -57,6 +57,11 @@ struct Row {
   int64_t keys;
   int64_t padded;
 
+  // Keys from `key` on, none in the padding.
+  HWY_INLINE size_t Left(int64_t key) const {
+    return static_cast<size_t>(std::max<int64_t>(keys - key, 0));
+  }
+
   HWY_INLINE Vec Biased(Vec score, int64_t key) const {
     if constexpr (kBias) return hn::Add(score, hn::LoadU(Floats(), bias + key));
     return score;
@@ -95,28 +100,29 @@ HWY_INLINE Largest FindLargest(const Row<kBias>& row) {
   }
   for (; key + lanes <= row.keys; key += lanes) add(key, a);
   if (key < row.keys) {
-    const auto real = hn::FirstN(d, static_cast<size_t>(row.keys - key));
-    const auto score = hn::IfThenElseZero(real, hn::LoadU(d, row.scores + key));
-    a.Add(score, hn::IfThenElse(real, row.Biased(score, key), hn::Set(d, kHidden)));
+    const size_t left = row.Left(key);
+    const auto score = LoadRow(row.scores + key, left);
+    a.Add(score, hn::IfThenElse(hn::FirstN(d, left), row.Biased(score, key), hn::Set(d, kHidden)));
   }
   a.max = hn::Max(hn::Max(a.max, b.max), hn::Max(c.max, e.max));
   a.poison = hn::Add(hn::Add(a.poison, b.poison), hn::Add(c.poison, e.poison));
   return a;
 }
 
-// Calls weigh(key, whether all lanes are keys) → weights for each vector, in order, and writes what
-// it gives.
+// Calls weigh(key, keys left) → weights for each vector, in order, and writes what it gives. For
+// whole vectors of keys it says just so many, which the compiler knows.
 template <Precision kPrecision, bool kBias, typename F>
 HWY_INLINE void WriteWeights(const Row<kBias>& row, F&& weigh) {
   const Floats d;
-  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  const size_t whole = hn::Lanes(d);
+  const auto lanes = static_cast<int64_t>(whole);
   if constexpr (kPrecision == Precision::kFp32) {
     int64_t key = 0;
     for (; key + lanes <= row.keys; key += lanes) {
-      hn::StoreU(weigh(key, /*full=*/true), d, row.scores + key);
+      hn::StoreU(weigh(key, whole), d, row.scores + key);
     }
     for (; key < row.padded; key += lanes) {
-      hn::StoreU(weigh(key, /*full=*/false), d, row.scores + key);
+      hn::StoreU(weigh(key, row.Left(key)), d, row.scores + key);
     }
   } else {
     // Never ahead of what is still to be read: a weight takes half the room of a score.
@@ -124,11 +130,12 @@ HWY_INLINE void WriteWeights(const Row<kBias>& row, F&& weigh) {
     auto* const dst = reinterpret_cast<hwy::bfloat16_t*>(row.scores);
     int64_t key = 0;
     for (; key + 2 * lanes <= row.keys; key += 2 * lanes) {
-      const auto low = weigh(key, /*full=*/true), high = weigh(key + lanes, /*full=*/true);
+      const auto low = weigh(key, whole), high = weigh(key + lanes, whole);
       hn::StoreU(hn::OrderedDemote2To(d16, low, high), d16, dst + key);
     }
     for (; key < row.padded; key += 2 * lanes) {
-      const auto low = weigh(key, /*full=*/false), high = weigh(key + lanes, /*full=*/false);
+      const auto low = weigh(key, row.Left(key));
+      const auto high = weigh(key + lanes, row.Left(key + lanes));
       hn::StoreU(hn::OrderedDemote2To(d16, low, high), d16, dst + key);
     }
   }
@@ -152,23 +159,17 @@ HWY_INLINE void RaiseMax(const Row<kBias>& row, RowState& state) {
 template <Precision kPrecision, bool kBias>
 HWY_INLINE void ExpRow(const Row<kBias>& row, RowState& state) {
   const Floats d;
-  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
   if (state.max == kHidden) {
-    WriteWeights<kPrecision>(row, [&](int64_t, bool) HWY_ATTR { return hn::Zero(d); });
+    WriteWeights<kPrecision>(row, [&](int64_t, size_t) HWY_ATTR { return hn::Zero(d); });
     if (row.copy != nullptr) std::fill_n(row.copy, row.keys, 0.0f);
     return;
   }
   const auto max = hn::Set(d, state.max);
   auto sum = hn::Zero(d);
-  WriteWeights<kPrecision>(row, [&](int64_t key, bool full) HWY_ATTR {
+  WriteWeights<kPrecision>(row, [&](int64_t key, size_t left) HWY_ATTR {
     auto weight = Exp<kPrecision>(hn::Sub(row.Biased(hn::LoadU(d, row.scores + key), key), max));
-    if (!full) {
-      const int64_t left = std::clamp<int64_t>(row.keys - key, 0, lanes);
-      weight = hn::IfThenElseZero(hn::FirstN(d, static_cast<size_t>(left)), weight);
-      if (row.copy != nullptr) hn::StoreN(weight, d, row.copy + key, static_cast<size_t>(left));
-    } else if (row.copy != nullptr) {
-      hn::StoreU(weight, d, row.copy + key);
-    }
+    if (left < hn::Lanes(d)) weight = hn::IfThenElseZero(hn::FirstN(d, left), weight);
+    if (row.copy != nullptr) StoreRow(weight, row.copy + key, left);
     sum = hn::Add(sum, weight);
     return weight;
   });
