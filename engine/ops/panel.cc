@@ -56,7 +56,8 @@ void FinishPanel(const PanelBlock& block) {
   WithActivation(block.activation, [&](auto function) HWY_ATTR {
     const bool int8 = block.quantized != nullptr;
     if (block.type == RowType::kBf16) {
-      int8 ? Finish<true, uint16_t>(block, function) : Finish<false, uint16_t>(block, function);
+      const typename ForBf16<decltype(function)>::Type coarse;
+      int8 ? Finish<true, uint16_t>(block, coarse) : Finish<false, uint16_t>(block, coarse);
     } else {
       int8 ? Finish<true, float>(block, function) : Finish<false, float>(block, function);
     }
