@@ -10,11 +10,13 @@
 #include "engine/helpers.h"
 #include "engine/io/file.h"
 #include "engine/kept_products.h"
+#include "engine/load_weights.h"
 #include "engine/model/config_files.h"
 #include "engine/model/model_folder.h"
 #include "engine/model/spec_json.h"
 #include "engine/ops/runtime.h"
 #include "engine/phase_memory.h"
+#include "engine/row_check.h"
 #include "engine/self_check.h"
 #include "engine/status_macros.h"
 #include "engine/weights.h"
@@ -119,8 +121,10 @@ class LoadedEngine final : public Engine {
 // The weights; of an int8 model, those products that lose the most stay in bf16 where the CPU has it.
 absl::StatusOr<EncoderWeights> LoadProducts(const ModelFolder& folder, const EngineOptions& options,
                                             EngineInfo& info) {
+  RowCheck check;
   const auto load = [&](Precision precision) {
-    return LoadWeights(folder.spec, folder.checkpoint, precision, options.allow_nonfinite_weights);
+    return LoadWeights(folder.spec, folder.checkpoint, precision, options.allow_nonfinite_weights,
+                       check);
   };
   ASSIGN_OR_RETURN(EncoderWeights weights, load(options.precision));
   const bool can_keep = options.precision == Precision::kInt8 && weights.nonfinite.empty() &&

@@ -1,6 +1,7 @@
 // weights.h — a model's weights as the forward pass uses them: packed, fused and ready to run.
 //
-// Role: built once at load from a spec and a checkpoint, then shared read-only by all workers.
+// Role: built once at load from a spec and a checkpoint (load_weights.h), then shared read-only by
+//       all workers.
 #pragma once
 
 #include <cstdint>
@@ -9,15 +10,11 @@
 #include <string>
 #include <vector>
 
-#include "absl/status/statusor.h"
-#include "engine/model/checkpoint.h"
-#include "engine/model/spec.h"
 #include "engine/ops/attention.h"
 #include "engine/ops/layer_norm.h"
 #include "engine/ops/linear.h"
 #include "engine/ops/rotary.h"
 #include "engine/ops/row_buckets.h"
-#include "engine/precision.h"
 #include "engine/tensor/buffer.h"
 
 namespace encoderd {
@@ -71,16 +68,5 @@ struct EncoderWeights {
   void ForEachOperation(const std::function<void(const ops::Linear&)>& linear,
                         const std::function<void(const ops::LayerNorm&)>& norm) const;
 };
-
-// Reads and packs everything the spec names, the blocks' products in the given precision and what
-// lies in front of and behind the blocks in fp32; steps of two stacks that are the same are held
-// once.
-// Also decides how rows are cut: in steps where a row's bits do not depend on the bucket (checked
-// here, on this CPU, for this model's shapes), else in fixed blocks. Errors: those of the
-// checkpoint and of the operations; kInvalidArgument that names every tensor with numbers that are
-// not finite, embedding tables apart, unless they are allowed; kResourceExhausted when memory runs
-// out.
-absl::StatusOr<EncoderWeights> LoadWeights(const EncoderSpec& spec, const Checkpoint& checkpoint,
-                                           Precision precision, bool allow_nonfinite = false);
 
 }  // namespace encoderd

@@ -23,11 +23,11 @@
 #include "engine/encoder.h"
 #include "engine/engine.h"
 #include "engine/helpers.h"
+#include "engine/load_weights.h"
 #include "engine/model/model_folder.h"
 #include "engine/ops/runtime.h"
 #include "engine/parts.h"
 #include "engine/phase_memory.h"
-#include "engine/weights.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/engine/ask.h"
@@ -215,7 +215,9 @@ TEST_F(HelpedBatchTest, HelpersTakeTilesOfALoneSequence) {
 TEST_F(HelpedBatchTest, HelperThatReturnsBetweenBlocksHelpsWithTheNext) {
   auto folder = OpenModelFolder(folder_->path());
   ASSERT_THAT(folder, IsOk());
-  const auto weights = LoadWeights(folder->spec, folder->checkpoint, Precision::kFp32);
+  RowCheck check;
+  const auto weights = LoadWeights(folder->spec, folder->checkpoint, Precision::kFp32,
+                                   /*allow_nonfinite=*/false, check);
   ASSERT_THAT(weights, IsOk());
   const BatchLimits limits = {.max_batch_tokens = 512, .max_sequence_tokens = 512};
   const auto memory = PhaseMemory::Create(
@@ -366,7 +368,9 @@ TEST_F(HelpedBatchTest, ScratchOfHelpersIsTold) {
   const auto engine = LoadWithWorkers(folder_->path(), 2);
   auto folder = OpenModelFolder(folder_->path());
   ASSERT_THAT(folder, IsOk());
-  const auto weights = LoadWeights(folder->spec, folder->checkpoint, Precision::kFp32);
+  RowCheck check;
+  const auto weights = LoadWeights(folder->spec, folder->checkpoint, Precision::kFp32,
+                                   /*allow_nonfinite=*/false, check);
   ASSERT_THAT(weights, IsOk());
   // Rows of one tile, and what attention and oneDNN ask for.
   const int64_t rows = 256 * (kShape.hidden * 5 + kShape.ffn) * 4 +
