@@ -20,11 +20,12 @@
 #include "absl/time/time.h"
 #include "engine/request.h"
 #include "engine/validation.h"
+#include "server/answer_encoder.h"
 #include "server/batching/batcher.h"
-#include "server/codec.h"
 #include "server/encode_service.h"
 #include "server/metrics.h"
 #include "server/mutex.h"
+#include "server/request_decoder.h"
 #include "server/status.h"
 
 namespace encoderd {
@@ -118,7 +119,7 @@ class EncodeCall : public std::enable_shared_from_this<EncodeCall> {
   std::shared_ptr<EncodeCall> self_;  // until Done
   bool has_slot_ = false;
   int64_t max_response_bytes_ = 0;
-  int64_t held_bytes_ = 0;            // of the memory budget
+  int64_t held_bytes_ = 0;           // of the memory budget
   bool held_of_connection_ = false;  // while the call works
   std::atomic<bool> admitted_ = false;
   std::atomic<bool> ended_ = false;

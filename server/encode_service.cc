@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/validation.h"
+#include "server/answer_encoder.h"
 #include "server/encode_call.h"
 #include "server/encode_chunked.h"
 #include "server/encode_whole.h"

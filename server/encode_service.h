@@ -16,11 +16,11 @@
 #include "engine/engine.h"
 #include "server/batching/batcher.h"
 #include "server/batching/clock.h"
-#include "server/codec.h"
 #include "server/connection_slots.h"
 #include "server/memory_budget.h"
 #include "server/metrics.h"
 #include "server/precision_trial.h"
+#include "server/request_decoder.h"
 #include "server/status.h"
 
 namespace encoderd {

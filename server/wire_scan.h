@@ -1,6 +1,6 @@
 // wire_scan.h — what a parse would make of a message, found before it is made.
 //
-// Role:    protects the parse of untrusted bytes (codec.h). A parser allocates for what the bytes
+// Role:    protects the parse of untrusted bytes (request_decoder.h). A parser allocates for what the bytes
 //          claim: two bytes can become an empty sequence of 200. And it is lenient where this
 //          server is not: an int32 field takes a 64-bit number and keeps its lower half (−2⁶³
 //          becomes id 0), and an unknown field is dropped together with what it asked for.
