@@ -23,15 +23,17 @@
 namespace encoderd::ops {
 namespace {
 
-// Rows that go through all panels together: in fp32, at a width of 1536, they are 1.5 MiB and stay
+// Rows that go through all panels together, at most: in fp32, at a width of 1536, they are 1.5 MiB and stay
 // in a 2 MiB L2 cache.
 constexpr int64_t kChunkRows = 256;
 // Of the sum over a row that one micro-kernel computes: beyond it, what the kernel reads of A and B
 // no longer stays in L1 and L2.
 constexpr int64_t kMaxDepthBlock = 768;
-// The same for matrix tiles, in tiles: 24 KiB of B and 6 KiB of A for each step of rows, which a 48
+// The same for matrix tiles, in tiles: 32 KiB of B and 8 KiB of A for each step of rows, which a 48
 // KiB L1 cache holds beside the sums.
-constexpr int64_t kMaxTileDepth = 6;
+constexpr int64_t kMaxTileDepth = 8;
+// Of the rows of a chunk on matrix tiles: they share L2 with the weights that are fetched ahead.
+constexpr int64_t kMaxTileChunkBytes = int64_t{768} << 10;
 // A depth at which no sum of 8-bit products can leave 32 bits: 255 · 127 · 2¹⁶ < 2³¹.
 constexpr int64_t kMaxInt8Depth = int64_t{1} << 16;
 
@@ -75,6 +77,13 @@ struct Linear::Impl {
   int64_t panels() const { return CeilDiv(out, kPanelColumns); }
   size_t bytes_of(int64_t values) const {
     return static_cast<size_t>(values * OperandBytes(precision));
+  }
+
+  // Rows that go through all panels together.
+  int64_t chunk_rows() const {
+    if (!on_tiles) return kChunkRows;
+    const int64_t fitting = kMaxTileChunkBytes / static_cast<int64_t>(bytes_of(depth));
+    return std::clamp(fitting / kTileRows * kTileRows, kTileRows, kChunkRows);
   }
 
   // Whether rows can be read where they are.
@@ -212,9 +221,10 @@ absl::Status Linear::Run(const void* src, int64_t rows, const void* other, void*
   ++ThreadOpCounts().executes;
   return CatchOneDnn(impl.name, [&] {
     const TileUse tiles;
-    for (int64_t first = 0; first < rows; first += kChunkRows) {
+    const int64_t chunk = impl.chunk_rows();
+    for (int64_t first = 0; first < rows; first += chunk) {
       impl.RunChunk(At(static_cast<const std::byte*>(src), impl.src_type, first * impl.in),
-                    std::min(kChunkRows, rows - first),
+                    std::min(chunk, rows - first),
                     At(static_cast<const std::byte*>(other), impl.dst_type, first * impl.out),
                     At(static_cast<std::byte*>(dst), impl.dst_type, first * impl.out), scratchpad);
     }
