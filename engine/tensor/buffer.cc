@@ -36,6 +36,9 @@ absl::Status OutOfMemory(size_t bytes, std::string_view what) {
       absl::StrFormat("%s: cannot allocate %d bytes: out of memory", what, bytes));
 }
 
+// Advice only: a kernel without transparent huge pages refuses it and nothing is lost.
+void AskForHugePages(void* data, size_t bytes) { madvise(data, bytes, MADV_HUGEPAGE); }
+
 }  // namespace
 
 void Buffer::Free::operator()(std::byte* data) const {
@@ -56,6 +59,7 @@ absl::StatusOr<Buffer> Buffer::AllocateZeroed(size_t bytes, std::string_view wha
   void* const data =
       mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, /*fd=*/-1, 0);
   if (data == MAP_FAILED) return OutOfMemory(bytes, what);
+  AskForHugePages(data, bytes);
   Buffer buffer;
   buffer.data_ = {static_cast<std::byte*>(data), Free{.mapped_bytes = bytes}};
   buffer.size_ = bytes;
@@ -71,8 +75,7 @@ absl::StatusOr<Buffer> Buffer::Allocate(size_t bytes, std::string_view what) {
   if (posix_memalign(&data, alignment, bytes) != 0) {
     return OutOfMemory(bytes, what);
   }
-  // Advice only: a kernel without transparent huge pages refuses it and nothing is lost.
-  if (bytes >= kHugePageBytes) madvise(data, bytes, MADV_HUGEPAGE);
+  if (bytes >= kHugePageBytes) AskForHugePages(data, bytes);
   buffer.data_.reset(static_cast<std::byte*>(data));
   buffer.size_ = bytes;
   return buffer;
