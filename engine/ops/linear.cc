@@ -9,35 +9,23 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "engine/ops/head_packing.h"
 #include "engine/ops/onednn.h"
 #include "engine/ops/operand.h"
 #include "engine/ops/panel.h"
+#include "engine/ops/panel_product.h"
 #include "engine/ops/rounding.h"
-#include "engine/ops/row_kernels.h"
 #include "engine/ops/runtime.h"
-#include "engine/ops/tile_product.h"
+#include "engine/ops/ukernel.h"
 #include "engine/status_macros.h"
 #include "engine/tensor/buffer.h"
 
 namespace encoderd::ops {
 namespace {
 
-// Rows that go through all panels together, at most: in fp32, at a width of 1536, they are 1.5 MiB and stay
-// in a 2 MiB L2 cache.
-constexpr int64_t kChunkRows = 256;
-// Of the sum over a row that one micro-kernel computes: beyond it, what the kernel reads of A and B
-// no longer stays in L1 and L2.
-constexpr int64_t kMaxDepthBlock = 768;
-// The same for matrix tiles, in tiles: 32 KiB of B and 8 KiB of A for each step of rows, which a 48
-// KiB L1 cache holds beside the sums.
-constexpr int64_t kMaxTileDepth = 8;
-// Of the rows of a chunk on matrix tiles: they share L2 with the weights that are fetched ahead.
-constexpr int64_t kMaxTileChunkBytes = int64_t{768} << 10;
 // A depth at which no sum of 8-bit products can leave 32 bits: 255 · 127 · 2¹⁶ < 2³¹.
 constexpr int64_t kMaxInt8Depth = int64_t{1} << 16;
 
-static_assert(kPanelColumns == kKeyBlock, "TransposeKeys makes panels");
+constexpr int64_t kChunkRows = PanelProduct::kChunkRows;
 
 // Where the rows of a chunk lie as the kernels read them.
 struct Operand {
@@ -65,43 +53,29 @@ struct Linear::Impl {
   RowType src_type = RowType::kFp32;
   RowType dst_type = RowType::kFp32;
   RowBuckets buckets;
-  int64_t depth = 0;        // `in`, padded
-  int64_t depth_block = 0;  // of all blocks but the last, which may be shorter
-  bool on_tiles = false;
-  std::vector<std::shared_ptr<const RowKernels>> kernels;  // by depth block; none on tiles
-  Buffer weights;       // [panels][depth][kPanelColumns], rows interleaved as Ukernel says
-  Buffer bias;          // [panels · kPanelColumns], as are the two below
+  PanelProduct product;
+  Buffer weights;       // as the product packs them
+  Buffer bias;          // [product.columns()], as are the two below
   Buffer column_steps;  // of 8-bit weights
   Buffer column_sums;   // of what these weights stand for
 
-  int64_t panels() const { return CeilDiv(out, kPanelColumns); }
+  int64_t depth() const { return product.depth(); }  // `in`, padded
   size_t bytes_of(int64_t values) const {
     return static_cast<size_t>(values * OperandBytes(precision));
-  }
-
-  // Rows that go through all panels together.
-  int64_t chunk_rows() const {
-    if (!on_tiles) return kChunkRows;
-    const int64_t fitting = kMaxTileChunkBytes / static_cast<int64_t>(bytes_of(depth));
-    return std::clamp(fitting / kTileRows * kTileRows, kTileRows, kChunkRows);
   }
 
   // Whether rows can be read where they are.
   bool reads_in_place() const {
     const Precision own = src_type == RowType::kBf16 ? Precision::kBf16 : Precision::kFp32;
-    return precision == own && depth == in;
+    return precision == own && depth() == in;
   }
 
   // Scratchpad: the rows of a chunk, how they are quantised, the sums of a block.
   size_t operand_bytes() const {
     if (reads_in_place()) return 0;
-    return RoundUp(bytes_of((kChunkRows + RowBuckets::kPaddingRows) * depth), Buffer::kAlignment);
+    return RoundUp(bytes_of((kChunkRows + RowBuckets::kPaddingRows) * depth()), Buffer::kAlignment);
   }
   static constexpr size_t kQuantizedBytes = kChunkRows * sizeof(QuantizedRow);
-  size_t sum_bytes() const {
-    return static_cast<size_t>(on_tiles ? kChunkRows : RowBuckets::kMaxRows) * kPanelColumns *
-           sizeof(float);
-  }
 
   absl::Status Pack(const LinearOptions& options);
   void PackRow(std::span<const float> row, int64_t column, std::byte* packed);
@@ -110,13 +84,6 @@ struct Linear::Impl {
   QuantizedRow EncodeRow(const T* src, std::byte* encoded) const;
   void RunChunk(const std::byte* src, int64_t rows, const std::byte* other, std::byte* dst,
                 std::span<std::byte> scratchpad) const;
-  // Sums up a panel for the rows of a chunk; calls finish(first row, rows, their sums) for each part.
-  template <class Finish>
-  void SumInBlocks(const std::byte* src, int64_t rows, const std::byte* panel, std::byte* sums,
-                   Finish&& finish) const;
-  template <class Finish>
-  void SumOnTiles(const std::byte* src, int64_t rows, const std::byte* panel, std::byte* sums,
-                  Finish&& finish) const;
 };
 
 // ---- Packing ------------------------------------------------------------------------------------
@@ -143,21 +110,9 @@ absl::StatusOr<Linear> Linear::Create(const LinearOptions& options, const RowBuc
   impl->src_type = options.src_type;
   impl->dst_type = options.dst_type;
   impl->buckets = buckets;
-  impl->depth = PaddedDepth(options.precision, in);
-  impl->on_tiles = options.precision != Precision::kFp32 && IsaName() == "amx";
-  // Blocks of equal depth, as far as whole rows of tiles allow.
-  constexpr int64_t kDepthStep = 64;
-  impl->depth_block = std::min(
-      impl->depth, RoundUp(CeilDiv(impl->depth, CeilDiv(impl->depth, kMaxDepthBlock)), kDepthStep));
   RETURN_IF_ERROR(CatchOneDnn(options.name, [&] {
-    if (impl->on_tiles) return;  // which need no kernels of oneDNN's
-    for (int64_t first = 0; first < impl->depth; first += impl->depth_block) {
-      impl->kernels.push_back(
-          RowKernels::Of({.precision = options.precision,
-                          .depth = std::min(impl->depth_block, impl->depth - first),
-                          .stride = impl->depth,
-                          .accumulate = first > 0}));
-    }
+    impl->product =
+        PanelProduct(options.precision, PaddedDepth(options.precision, in), out, buckets);
   }));
   RETURN_IF_ERROR(impl->Pack(options));
   Linear linear;
@@ -166,29 +121,28 @@ absl::StatusOr<Linear> Linear::Create(const LinearOptions& options, const RowBuc
 }
 
 absl::Status Linear::Impl::Pack(const LinearOptions& options) {
-  const int64_t columns = panels() * kPanelColumns;
-  const auto column_bytes = static_cast<size_t>(columns) * sizeof(float);
-  // Zeroed: the columns behind the last one are computed, too.
-  ASSIGN_OR_RETURN(weights, Buffer::AllocateZeroed(bytes_of(columns * depth), name));
+  const auto column_bytes = static_cast<size_t>(product.columns()) * sizeof(float);
+  ASSIGN_OR_RETURN(weights, Buffer::Allocate(product.weight_bytes(), name));
   ASSIGN_OR_RETURN(bias, Buffer::AllocateZeroed(column_bytes, name));
   std::ranges::copy(options.bias, bias.floats().begin());
   if (precision == Precision::kInt8) {
     ASSIGN_OR_RETURN(column_steps, Buffer::AllocateZeroed(column_bytes, name));
     ASSIGN_OR_RETURN(column_sums, Buffer::AllocateZeroed(column_bytes, name));
   }
-  ASSIGN_OR_RETURN(const Buffer rows, Buffer::Allocate(bytes_of(kPanelColumns * depth), name));
-  const auto row_bytes = bytes_of(depth);
+  const size_t row_bytes = bytes_of(depth());
+  ASSIGN_OR_RETURN(const Buffer panel, Buffer::Allocate(kPanelColumns * row_bytes, name));
   for (int64_t first = 0; first < out; first += kPanelColumns) {
-    const int64_t count = std::min(kPanelColumns, out - first);
-    for (int64_t i = 0; i < count; ++i) {
-      PackRow(
-          options.weights.subspan(static_cast<size_t>((first + i) * in), static_cast<size_t>(in)),
-          first + i, rows.data() + static_cast<size_t>(i) * row_bytes);
+    for (int64_t i = 0; i < kPanelColumns; ++i) {
+      std::byte* const row = panel.data() + static_cast<size_t>(i) * row_bytes;
+      if (first + i < out) {
+        PackRow(
+            options.weights.subspan(static_cast<size_t>((first + i) * in), static_cast<size_t>(in)),
+            first + i, row);
+      } else {
+        std::memset(row, 0, row_bytes);  // computed, too
+      }
     }
-    // torch keeps [out, in]: columns are to be rows. What is interleaved moves as one.
-    TransposeKeys(rows.floats().data(), static_cast<int64_t>(row_bytes / sizeof(float)), count,
-                  static_cast<int64_t>(row_bytes / sizeof(float)),
-                  reinterpret_cast<float*>(weights.data() + bytes_of(first * depth)));
+    product.Pack(panel.data(), first, weights.data());
   }
   ++ThreadOpCounts().packings;
   return absl::OkStatus();
@@ -201,12 +155,12 @@ void Linear::Impl::PackRow(std::span<const float> row, int64_t column, std::byte
       std::memcpy(packed, row.data(), row.size_bytes());
       return;
     case Precision::kBf16:
-      RoundToBf16(row.data(), in, depth, reinterpret_cast<uint16_t*>(packed));
+      RoundToBf16(row.data(), in, depth(), reinterpret_cast<uint16_t*>(packed));
       return;
     case Precision::kInt8:
       const auto at = static_cast<size_t>(column);
       auto* const bytes = reinterpret_cast<int8_t*>(packed);
-      const float step = QuantizeWeights(row.data(), in, depth, bytes);
+      const float step = QuantizeWeights(row.data(), in, depth(), bytes);
       column_steps.floats()[at] = step;
       column_sums.floats()[at] = step * static_cast<float>(std::accumulate(bytes, bytes + in, 0));
       return;
@@ -221,10 +175,9 @@ absl::Status Linear::Run(const void* src, int64_t rows, const void* other, void*
   ++ThreadOpCounts().executes;
   return CatchOneDnn(impl.name, [&] {
     const TileUse tiles;
-    const int64_t chunk = impl.chunk_rows();
-    for (int64_t first = 0; first < rows; first += chunk) {
+    for (int64_t first = 0; first < rows; first += kChunkRows) {
       impl.RunChunk(At(static_cast<const std::byte*>(src), impl.src_type, first * impl.in),
-                    std::min(chunk, rows - first),
+                    std::min(kChunkRows, rows - first),
                     At(static_cast<const std::byte*>(other), impl.dst_type, first * impl.out),
                     At(static_cast<std::byte*>(dst), impl.dst_type, first * impl.out), scratchpad);
     }
@@ -241,13 +194,13 @@ QuantizedRow Linear::Impl::EncodeRow(const T* src, std::byte* encoded) const {
     case Precision::kBf16:
       if constexpr (kFromBf16) {
         std::memcpy(encoded, src, bytes_of(in));
-        std::memset(encoded + bytes_of(in), 0, bytes_of(depth - in));
+        std::memset(encoded + bytes_of(in), 0, bytes_of(depth() - in));
       } else {
-        RoundToBf16(src, in, depth, reinterpret_cast<uint16_t*>(encoded));
+        RoundToBf16(src, in, depth(), reinterpret_cast<uint16_t*>(encoded));
       }
       return {};
     case Precision::kInt8:
-      return QuantizeRow(src, in, depth, reinterpret_cast<uint8_t*>(encoded));
+      return QuantizeRow(src, in, depth(), reinterpret_cast<uint8_t*>(encoded));
   }
   return {};
 }
@@ -259,7 +212,7 @@ Operand Linear::Impl::Encode(const std::byte* src, int64_t rows,
   auto* const quantized = reinterpret_cast<QuantizedRow*>(encoded + operand_bytes());
   for (int64_t row = 0; row < rows; ++row) {
     const std::byte* const from = At(src, src_type, row * in);
-    std::byte* const to = encoded + bytes_of(row * depth);
+    std::byte* const to = encoded + bytes_of(row * depth());
     quantized[row] = src_type == RowType::kBf16
                          ? EncodeRow(reinterpret_cast<const uint16_t*>(from), to)
                          : EncodeRow(reinterpret_cast<const float*>(from), to);
@@ -267,82 +220,27 @@ Operand Linear::Impl::Encode(const std::byte* src, int64_t rows,
   return {.rows = encoded, .quantized = precision == Precision::kInt8 ? quantized : nullptr};
 }
 
-// Panel by panel, so that weights are read once for all rows of the chunk.
 void Linear::Impl::RunChunk(const std::byte* src, int64_t rows, const std::byte* other,
                             std::byte* dst, std::span<std::byte> scratchpad) const {
   const Operand operand = Encode(src, rows, scratchpad);
   std::byte* const sums = scratchpad.data() + operand_bytes() + kQuantizedBytes;
-  for (int64_t column = 0; column < out; column += kPanelColumns) {
-    const auto at = static_cast<size_t>(column);
-    const auto finish = [&](int64_t first, int64_t count, const std::byte* block_sums) {
-      FinishPanel({.sums = block_sums,
-                   .rows = std::min(count, rows - first),
-                   .columns = std::min(kPanelColumns, out - column),
-                   .bias = bias.floats().data() + at,
-                   .quantized = operand.quantized == nullptr ? nullptr : operand.quantized + first,
-                   .column_steps = column_steps.floats().data() + at,
-                   .column_sums = column_sums.floats().data() + at,
-                   .activation = activation,
-                   .combine = combine,
-                   .type = dst_type,
-                   .other = At(other, dst_type, first * out + column),
-                   .dst = At(dst, dst_type, first * out + column),
-                   .stride = out});
-    };
-    const std::byte* const panel = weights.data() + bytes_of(column * depth);
-    if (on_tiles) {
-      SumOnTiles(operand.rows, rows, panel, sums, finish);
-    } else {
-      SumInBlocks(operand.rows, rows, panel, sums, finish);
-    }
-  }
-}
-
-// Block of rows by block of rows.
-template <class Finish>
-void Linear::Impl::SumInBlocks(const std::byte* src, int64_t rows, const std::byte* panel,
-                               std::byte* sums, Finish&& finish) const {
-  buckets.ForEachChunk(rows, [&](int64_t first, int64_t bucket_rows) {
-    for (size_t block = 0; block < kernels.size(); ++block) {
-      const auto skipped = static_cast<int64_t>(block) * depth_block;
-      kernels[block]
-          ->For(bucket_rows)
-          .Run(src + bytes_of(first * depth + skipped), panel + bytes_of(skipped * kPanelColumns),
-               sums);
-    }
-    finish(first, bucket_rows, sums);
+  product.Run({operand.rows, rows, weights.data(), sums}, [&](const PanelProduct::Part& part) {
+    const auto at = static_cast<size_t>(part.column);
+    const int64_t offset = part.row * out + part.column;
+    FinishPanel({.sums = part.sums,
+                 .rows = part.rows,
+                 .columns = std::min(kPanelColumns, out - part.column),
+                 .bias = bias.floats().data() + at,
+                 .quantized = operand.quantized == nullptr ? nullptr : operand.quantized + part.row,
+                 .column_steps = column_steps.floats().data() + at,
+                 .column_sums = column_sums.floats().data() + at,
+                 .activation = activation,
+                 .combine = combine,
+                 .type = dst_type,
+                 .other = At(other, dst_type, offset),
+                 .dst = At(dst, dst_type, offset),
+                 .stride = out});
   });
-}
-
-// Block of the depth by block of the depth, whose weights stay in L1 for all rows of the chunk. Those
-// behind them, of the next block or the next panel, are fetched from memory meanwhile.
-template <class Finish>
-void Linear::Impl::SumOnTiles(const std::byte* src, int64_t rows, const std::byte* panel,
-                              std::byte* sums, Finish&& finish) const {
-  TileUse::Whole();
-  ++ThreadOpCounts().ukernels;
-  const auto row_bytes = static_cast<int64_t>(bytes_of(depth));
-  const int64_t tiles = row_bytes / kTileRowBytes;
-  const int64_t block = CeilDiv(tiles, CeilDiv(tiles, kMaxTileDepth));
-  for (int64_t skipped = 0; skipped < tiles; skipped += block) {
-    const std::byte* const b = panel + skipped * kTilePanelBytes;
-    TileProduct product = {.a_row_bytes = row_bytes,
-                           .b = b,
-                           .depth = std::min(block, tiles - skipped),
-                           .add = skipped > 0};
-    const std::byte* const next = b + product.depth * kTilePanelBytes;
-    if (next < weights.data() + weights.size()) {
-      product.next = next;
-      product.next_lines = CeilDiv(kTilePanelBytes / kTileRowBytes, CeilDiv(rows, kTileRows));
-    }
-    for (int64_t row = 0; row < rows; row += kTileRows) {
-      product.a = src + row * row_bytes + skipped * kTileRowBytes;
-      product.c = sums + row * kPanelColumns * static_cast<int64_t>(sizeof(float));
-      Multiply(precision, product);
-      product.next += product.depth * product.next_lines * kTileRowBytes;
-      if (skipped + block >= tiles) finish(row, kTileRows, product.c);
-    }
-  }
 }
 
 // ---- What it is ---------------------------------------------------------------------------------
@@ -354,16 +252,10 @@ size_t Linear::weights_bytes() const {
          impl_->column_sums.size();
 }
 size_t Linear::scratchpad_bytes() const {
-  return impl_->operand_bytes() + Impl::kQuantizedBytes + impl_->sum_bytes();
+  return impl_->operand_bytes() + Impl::kQuantizedBytes + impl_->product.sum_bytes();
 }
 
-std::string Linear::Implementation() const {
-  const Precision precision = impl_->precision;
-  const char* const operands = precision == Precision::kFp32   ? "f32"
-                               : precision == Precision::kBf16 ? "bf16"
-                                                               : "u8·s8";
-  return absl::StrCat(impl_->on_tiles ? "tiles " : "brgemm ", operands);
-}
+std::string Linear::Implementation() const { return impl_->product.Implementation(); }
 
 std::string Linear::Kind() const {
   return absl::StrCat("linear ", std::string(PrecisionName(impl_->precision)), " ", impl_->in, " ",

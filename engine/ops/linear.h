@@ -3,9 +3,8 @@
 //
 // Role:   called by the encoder's forward pass; knows nothing of layers or families.
 // Source: torch.nn.Linear (PyTorch 2.6): W is [out, in].
-// How:    the columns of W lie in panels. For each panel and block of rows, brgemm micro-kernels of
-//         oneDNN sum up, or on matrix tiles our own (tile_product.h), and one vector pass (panel.h)
-//         does the rest while the sums are in cache.
+// How:    the columns of W lie in panels. The sums of some rows and a panel are taken
+//         (panel_product.h), and one vector pass (panel.h) does the rest while they are in cache.
 //         In bf16 and int8 the rows are rounded first (operand.h); the sums of 8-bit products are
 //         exact, and what is done with sums is done in fp32.
 #pragma once
@@ -61,8 +60,8 @@ class Linear {
   absl::Status Run(const void* src, int64_t rows, const void* other, void* dst,
                    std::span<std::byte> scratchpad) const;
 
-  // What runs: "brgemm f32", "brgemm bf16" or "brgemm u8·s8"; on a CPU with matrix tiles "tiles
-  // bf16" or "tiles u8·s8".
+  // What runs: "vectors f32"; "tiles bf16" or "tiles u8·s8" on a CPU with matrix tiles, on others
+  // "brgemm bf16" or "brgemm u8·s8".
   std::string Implementation() const;
   // What the kernels depend on, apart from the weights: equal kinds run the same code.
   std::string Kind() const;

@@ -1,9 +1,9 @@
 // tile_product.h — a product of a few rows with a panel of columns, on matrix tiles (AMX).
 //
-// Role: private to engine/ops; used by linear.cc for bf16 and int8 where the CPU has tiles. Elsewhere,
-//       and in fp32, products are brgemm micro-kernels of oneDNN (ukernel.h), which need more of the
-//       cache's bandwidth than tiles leave them: here the caller cuts the depth so that the operands
-//       of a block stay in L1, and the weights that come next are fetched meanwhile.
+// Role: private to engine/ops; used by panel_product.cc for bf16 and int8 where the CPU has tiles.
+// Why:  a micro-kernel of oneDNN's (ukernel.h) needs more of the cache's bandwidth than tiles leave
+//       it: here the caller cuts the depth so that the operands stay in L1, and the weights that come
+//       next are fetched meanwhile.
 // Bits: a row's sums are taken along the depth, one tile after the other, however it is cut, and
 //       depend on no other row.
 #pragma once

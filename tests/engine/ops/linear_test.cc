@@ -183,7 +183,10 @@ TEST_P(LinearTest, RunsOnTheBestThatTheCpuHasForIt) {
                                : precision == Precision::kBf16 ? "bf16"
                                                                : "u8·s8";
   const bool tiles = precision != Precision::kFp32 && IsaName() == "amx";
-  EXPECT_EQ(linear.Implementation(), (tiles ? "tiles " : "brgemm ") + operands);
+  const std::string runs_on = precision == Precision::kFp32 ? "vectors "
+                              : tiles                       ? "tiles "
+                                                            : "brgemm ";
+  EXPECT_EQ(linear.Implementation(), runs_on + operands);
 }
 
 TEST_P(LinearTest, RowHasTheSameBitsInEveryBucket) {
