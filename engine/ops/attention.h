@@ -1,8 +1,8 @@
 // attention.h — softmax(q·kᵀ · scale + bias) · v for one sequence, head by head, with every mask part and
 // with attention maps on demand.
 //
-// Source: Vaswani et al. 2017, 3.2; the matrix products are oneDNN 3.7 brgemm micro-kernels,
-//         softmax is ours (softmax.h).
+// Source: Vaswani et al. 2017, 3.2; the matrix products are our own in fp32 (head_product.h),
+//         else oneDNN 3.7 brgemm micro-kernels; softmax is ours (softmax.h).
 // Order:  a span of query rows goes through the keys chunk by chunk, block of rows by block of rows.
 //         A block's scores and a chunk's keys and values stay in the second cache; scratch grows
 //         with S and never with S². As in Dao et al. 2022 (FlashAttention), 3.1, a row's weights

@@ -2,12 +2,18 @@
 
 #include <algorithm>
 
+#include "engine/ops/head_product.h"
 #include "engine/ops/rounding.h"
 
 namespace encoderd::ops {
 namespace {
 
 size_t StepIndex(int64_t count, int64_t step) { return static_cast<size_t>((count - 1) / step); }
+
+// Whether both products are made in vectors: no row then ends within one.
+bool InVectors(const HeadFormat& format) {
+  return !format.half() && format.head_dim % kHeadProductColumns == 0;
+}
 
 }  // namespace
 
@@ -28,28 +34,44 @@ void StepKernels::Run(const std::byte* a, int64_t rows, const std::byte* b, floa
 }
 
 ScoreKernels::ScoreKernels(const HeadFormat& format, int64_t stride)
-    : key_step_(format.key_step()) {
-  for (int64_t keys = key_step_; keys <= kKeyBlock; keys += key_step_) {
-    kernels_[StepIndex(keys, key_step_)] = StepKernels({.precision = format.precision,
-                                                        .m = format.query_step(),
-                                                        .n = keys,
-                                                        .k = format.depth(),
-                                                        .lda = format.depth(),
-                                                        .ldb = kKeyBlock,
-                                                        .ldc = stride,
-                                                        .accumulate = false},
-                                                       format.number_bytes());
+    : format_(format), stride_(stride) {
+  if (InVectors(format)) return;
+  const int64_t step = format.key_step();
+  for (int64_t keys = step; keys <= kKeyBlock; keys += step) {
+    kernels_[StepIndex(keys, step)] = StepKernels({.precision = format.precision,
+                                                   .m = format.query_step(),
+                                                   .n = keys,
+                                                   .k = format.depth(),
+                                                   .lda = format.depth(),
+                                                   .ldb = kKeyBlock,
+                                                   .ldc = stride,
+                                                   .accumulate = false},
+                                                  format.number_bytes());
   }
 }
 
 void ScoreKernels::Run(const std::byte* q, int64_t rows, const std::byte* k, int64_t keys,
                        float* scores) const {
-  kernels_[StepIndex(keys, key_step_)].Run(q, rows, k, scores);
+  if (InVectors(format_)) {
+    MultiplyHead({.a = reinterpret_cast<const float*>(q),
+                  .a_stride = format_.head_dim,
+                  .rows = rows,
+                  .depth = format_.head_dim,
+                  .b = reinterpret_cast<const float*>(k),
+                  .b_stride = kKeyBlock,
+                  .columns = RoundUp(keys, format_.key_step()),
+                  .c = scores,
+                  .c_stride = stride_});
+    return;
+  }
+  kernels_[StepIndex(keys, format_.key_step())].Run(q, rows, k, scores);
 }
 
 ContextKernels::ContextKernels(const HeadFormat& format, int64_t stride)
-    : key_step_(format.key_step()) {
-  for (int64_t keys = key_step_; keys <= kKeyBlock; keys += key_step_) {
+    : format_(format), stride_(stride) {
+  if (InVectors(format)) return;
+  const int64_t step = format.key_step();
+  for (int64_t keys = step; keys <= kKeyBlock; keys += step) {
     Ukernel::Shape shape = {
         .precision = format.precision,
         .m = format.query_step(),
@@ -59,16 +81,29 @@ ContextKernels::ContextKernels(const HeadFormat& format, int64_t stride)
         .ldb = format.depth(),
         .ldc = format.depth(),
         .accumulate = false};
-    set_[StepIndex(keys, key_step_)] = StepKernels(shape, format.number_bytes());
+    set_[StepIndex(keys, step)] = StepKernels(shape, format.number_bytes());
     shape.accumulate = true;
-    add_[StepIndex(keys, key_step_)] = StepKernels(shape, format.number_bytes());
+    add_[StepIndex(keys, step)] = StepKernels(shape, format.number_bytes());
   }
 }
 
 void ContextKernels::Run(const std::byte* weights, int64_t rows, const std::byte* v, int64_t keys,
                          bool add, float* context) const {
+  if (InVectors(format_)) {
+    MultiplyHead({.a = reinterpret_cast<const float*>(weights),
+                  .a_stride = stride_,
+                  .rows = rows,
+                  .depth = keys,
+                  .b = reinterpret_cast<const float*>(v),
+                  .b_stride = format_.head_dim,
+                  .columns = format_.head_dim,
+                  .c = context,
+                  .c_stride = format_.head_dim,
+                  .add = add});
+    return;
+  }
   const auto& kernels = add ? add_ : set_;
-  kernels[StepIndex(keys, key_step_)].Run(weights, rows, v, context);
+  kernels[StepIndex(keys, format_.key_step())].Run(weights, rows, v, context);
 }
 
 }  // namespace encoderd::ops

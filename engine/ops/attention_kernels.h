@@ -1,7 +1,9 @@
 // attention_kernels.h — the two matrix products of attention, in blocks of keys.
 //
-// Role: private to engine/ops. Operands lie as head_packing.h says. Micro-kernels exist for each
-//       multiple of the format's steps; larger numbers of query rows go through in several.
+// Role: private to engine/ops. Operands lie as head_packing.h says. In fp32, where head_dim is a
+//       multiple of kHeadProductColumns, both are made in vectors (head_product.h), for exactly the
+//       rows that there are. Else micro-kernels exist for each multiple of the format's steps; larger
+//       numbers of query rows go through in several.
 // Bits: no row depends on which rows are multiplied with it.
 #pragma once
 
@@ -44,8 +46,9 @@ class ScoreKernels {
   void Run(const std::byte* q, int64_t rows, const std::byte* k, int64_t keys, float* scores) const;
 
  private:
-  std::array<StepKernels, 4> kernels_;  // by keys in steps
-  int64_t key_step_ = 0;
+  HeadFormat format_;
+  int64_t stride_ = 0;
+  std::array<StepKernels, 4> kernels_;  // by keys in steps, where vectors do not do it
 };
 
 // context [rows][depth] (+)= weights [rows][stride · sizeof(float)] · v.
@@ -60,8 +63,9 @@ class ContextKernels {
            float* context) const;
 
  private:
-  std::array<StepKernels, 4> set_, add_;  // by keys in steps
-  int64_t key_step_ = 0;
+  HeadFormat format_;
+  int64_t stride_ = 0;
+  std::array<StepKernels, 4> set_, add_;  // by keys in steps, where vectors do not do it
 };
 
 }  // namespace encoderd::ops

@@ -43,7 +43,7 @@ void EnterNumericEnvironment();
 // the design.
 struct OpCounts {
   int64_t executes = 0;   // products and norms run
-  int64_t ukernels = 0;   // micro-kernels run, and blocks of panels summed up by our own
+  int64_t ukernels = 0;   // micro-kernels run, and blocks of products summed up by our own
   int64_t creations = 0;  // micro-kernels created
   int64_t packings = 0;   // matrices of weights packed
 };

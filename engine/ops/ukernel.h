@@ -1,6 +1,7 @@
 // ukernel.h — one small matrix product of oneDNN's brgemm micro-kernels, called directly.
 //
-// Role:  private to engine/ops: all products are made of these, but for those of tile_product.h.
+// Role:  private to engine/ops: all products are made of these, but for those of fp32_product.h,
+//        head_product.h and tile_product.h.
 // Tiles: where the CPU has matrix tiles (AMX), bf16 and int8 kernels want them configured. Run sees
 //        to that, and costs least when kernels that want the same tiles follow each other: that is
 //        so for all kernels with m a multiple of 16 and n of 32. Whoever runs such kernels holds a

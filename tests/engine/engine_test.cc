@@ -311,11 +311,9 @@ TEST_P(EngineCountsTest, BatchRunsAsManyOperationsAsTheDesignHasAndCreatesNone) 
                {.sequences = {RandomSequence(64), RandomSequence(64)}, .outputs = outputs});
   // The embedding norm, then q·k·v, attention output, norm, FFN in and out, norm per block.
   EXPECT_EQ(counts.executes, 1 + 2 * 6);
-  // Per head of a sequence: a query block, which goes through in two in fp32, times a key block,
-  // scores and context.
+  // Per head of a sequence: a query block times a key block, scores and context.
   const bool tiles = engine->info().isa == "amx" && GetParam() != Precision::kFp32;
-  const bool fp32_attention = !tiles && GetParam() != Precision::kBf16;
-  const int64_t attention = 2 * 2 * 12 * (fp32_attention ? 2 : 1) * 2;
+  const int64_t attention = 2 * 2 * 12 * 2;
   // Panels of 64 columns: q·k·v, attention output, FFN in and out. By kernels of our own each is one
   // sum for all rows, by oneDNN's one for each 64. The last one's depth of 1536 is cut in two in fp32.
   const bool fp32 = GetParam() == Precision::kFp32;
