@@ -115,6 +115,7 @@ struct Attention::Impl {
                         HeadBlock* blocks) const;
   void PrepareHead(const HeadRun& run) const;
   const std::byte* Queries(const HeadRun& run, Rows rows) const;
+  NextHead NextRows(const HeadRun& run, int64_t first) const;
 
   int64_t PositionRows() const { return RoundUp(options.positions.rows, kKeyBlock); }
   // One head of the packed position table, which has no v.
@@ -259,6 +260,18 @@ const std::byte* Attention::Impl::Queries(const HeadRun& run, Rows rows) const {
   return run.scratch.q;
 }
 
+// The rows from `first` on of the head behind this one, where they are the caller's: such rows lie a
+// whole width apart, which no CPU guesses, and mostly have left the second cache.
+NextHead Attention::Impl::NextRows(const HeadRun& run, int64_t first) const {
+  if (run.args.qkv == nullptr || run.head + 1 == options.heads) return {};
+  const QkvStrides& strides = options.strides;
+  const float* const row =
+      run.args.qkv + first * strides.row_stride + (run.head + 1) * strides.head_stride;
+  return {.parts = {row + strides.q_offset, row + strides.k_offset, row + strides.v_offset},
+          .stride = strides.row_stride,
+          .count = options.head_dim};
+}
+
 // Adds what the queries of a block give with the positions as keys, and its keys with the positions
 // as queries: one product for each row of the table in reach, not for each pair.
 void Attention::Impl::AddPositionScores(const HeadRun& run, Rows rows, Keys keys,
@@ -328,7 +341,8 @@ void Attention::Impl::AddKeys(const HeadRun& run, Rows span, Rows rows, Keys key
              .bias = bias.data,
              .bias_stride = bias.stride,
              .copy = run.wants_map_rows() ? scratch.map_rows + keys.first : nullptr,
-             .copy_stride = padded},
+             .copy_stride = padded,
+             .next = NextRows(run, rows.first)},
             format.precision, states);
   float* const contexts = scratch.context + in_span * format.depth();
   if (run.wants_map_rows() && !first) {

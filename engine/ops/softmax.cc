@@ -176,6 +176,16 @@ HWY_INLINE void ExpRow(const Row<kBias>& row, RowState& state) {
   state.sum += hn::ReduceSum(d, sum);
 }
 
+HWY_INLINE void FetchRow(const NextHead& next, int64_t row) {
+  constexpr int kForReading = 0, kIntoSecondLevel = 2;
+  constexpr int64_t kLineFloats = 16;
+  for (const float* const part : next.parts) {
+    for (int64_t i = 0; i < next.count; i += kLineFloats) {
+      __builtin_prefetch(part + row * next.stride + i, kForReading, kIntoSecondLevel);
+    }
+  }
+}
+
 template <Precision kPrecision, bool kBias>
 HWY_INLINE void ExpRows(const ScoreBlock& block, RowState* states) {
   const auto row = [&](int64_t i) HWY_ATTR {
@@ -191,7 +201,10 @@ HWY_INLINE void ExpRows(const ScoreBlock& block, RowState* states) {
   for (int64_t first = 0; first < block.rows; first += kRows) {
     const int64_t end = std::min(first + kRows, block.rows);
     for (int64_t i = first; i < end; ++i) RaiseMax(row(i), states[i]);
-    for (int64_t i = first; i < end; ++i) ExpRow<kPrecision>(row(i), states[i]);
+    for (int64_t i = first; i < end; ++i) {
+      FetchRow(block.next, i);
+      ExpRow<kPrecision>(row(i), states[i]);
+    }
   }
 }
 

@@ -6,6 +6,7 @@
 // Role:   private to engine/ops. Dispatched by Highway to the widest vectors in use.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <limits>
 
@@ -18,6 +19,13 @@ struct RowState {
   float max = -std::numeric_limits<float>::infinity();  // the largest score that is not hidden
   float sum = 0;     // Σ exp(score - max); 0: no key was seen; NaN: a score was not finite
   float factor = 1;  // what the last part did to what was summed before it, or ScaleRows is to do
+};
+
+// Where q, k and v of a head begin, that is to be computed next: `count` numbers in each row.
+struct NextHead {
+  std::array<const float*, 3> parts = {};
+  int64_t stride = 0;  // from one row to the next
+  int64_t count = 0;   // 0: nothing comes next
 };
 
 // The scores of some query rows and a part of the keys.
@@ -34,6 +42,8 @@ struct ScoreBlock {
   float* copy =
       nullptr;  // null, or where to write the weights in fp32 as well: [rows][copy_stride]
   int64_t copy_stride = 0;
+  // Fetched into the second-level cache meanwhile: as many rows as there are of scores.
+  NextHead next;
 };
 
 // Replaces each score by its weight exp(score + bias - max), fp32 or, from where a row begins, bf16,
