@@ -58,7 +58,7 @@ int64_t AnswerWriter::ScratchBytes(const EncoderSpec& spec) {
 absl::StatusOr<AnswerWriter> AnswerWriter::Create(const EncoderSpec& spec,
                                                   const EncoderWeights& weights) {
   AnswerWriter writer(spec, weights);
-  ASSIGN_OR_RETURN(writer.pooled_, Buffer::AllocateZeroed(PooledBytes(spec), "pooled rows"));
+  ASSIGN_OR_RETURN(writer.pooled_, Buffer::AllocateLasting(PooledBytes(spec), "pooled rows"));
   return writer;
 }
 

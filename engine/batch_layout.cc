@@ -46,7 +46,7 @@ int BatchLayout::MaxTiles(const BatchLimits& limits) {
 
 absl::StatusOr<std::unique_ptr<BatchLayout>> BatchLayout::Create() {
   auto layout = std::make_unique<BatchLayout>();
-  ASSIGN_OR_RETURN(layout->masks_, Buffer::AllocateZeroed(kMaxMaskBytes, "masks"));
+  ASSIGN_OR_RETURN(layout->masks_, Buffer::AllocateLasting(kMaxMaskBytes, "masks"));
   return layout;
 }
 

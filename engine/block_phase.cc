@@ -31,10 +31,10 @@ absl::StatusOr<std::unique_ptr<Generation>> Generation::Create(const PhaseShape&
   const int64_t rows = shape.GenerationRows();
   ASSIGN_OR_RETURN(
       generation->hidden_,
-      Buffer::AllocateZeroed(static_cast<size_t>(FloatBytes(rows * shape.width)), "hidden rows"));
+      Buffer::AllocateLasting(static_cast<size_t>(FloatBytes(rows * shape.width)), "hidden rows"));
   ASSIGN_OR_RETURN(generation->qkv_,
-                   Buffer::AllocateZeroed(static_cast<size_t>(FloatBytes(rows * 3 * shape.hidden)),
-                                          "q, k and v"));
+                   Buffer::AllocateLasting(static_cast<size_t>(FloatBytes(rows * 3 * shape.hidden)),
+                                           "q, k and v"));
   generation->TakePages(shape);
   return generation;
 }

@@ -17,7 +17,7 @@ absl::Status Unless(absl::FunctionRef<bool()> stop) {
 
 // Zeroed: see Generation::Create.
 absl::StatusOr<Buffer> AllocateFloats(int64_t floats, std::string_view what) {
-  return Buffer::AllocateZeroed(static_cast<size_t>(floats) * sizeof(float), what);
+  return Buffer::AllocateLasting(static_cast<size_t>(floats) * sizeof(float), what);
 }
 
 int64_t GateSize(const EncoderSpec& spec) { return spec.gate == Gate::kNone ? 0 : spec.ffn_size; }
@@ -60,8 +60,9 @@ absl::StatusOr<std::unique_ptr<BlockRunner>> BlockRunner::Create(const EncoderSp
   ASSIGN_OR_RETURN(scratch.gate, AllocateFloats(kRows * GateSize(spec), "FFN gate"));
   ASSIGN_OR_RETURN(
       scratch.attention,
-      Buffer::Allocate(weights.attention.scratch_bytes(max_sequence_tokens), "attention"));
-  ASSIGN_OR_RETURN(scratch.scratchpad, Buffer::Allocate(weights.scratchpad_bytes(), "scratchpad"));
+      Buffer::AllocateLasting(weights.attention.scratch_bytes(max_sequence_tokens), "attention"));
+  ASSIGN_OR_RETURN(scratch.scratchpad,
+                   Buffer::AllocateLasting(weights.scratchpad_bytes(), "scratchpad"));
   constexpr int64_t kLeastPiece = ops::Attention::kPieceStep;
   runner->pieces_.reserve(static_cast<size_t>(max_sequence_tokens / kLeastPiece + 1));
   return runner;

@@ -36,12 +36,12 @@ int64_t Contacts::ScratchBytes(const EncoderSpec& spec, int64_t max_tokens) {
 absl::StatusOr<Contacts> Contacts::Create(const EncoderSpec& spec, const EncoderWeights& weights,
                                           int64_t max_tokens) {
   Contacts contacts(spec, *weights.contact);
-  ASSIGN_OR_RETURN(contacts.logits_, Buffer::Allocate(LogitsBytes(max_tokens), "contacts"));
+  ASSIGN_OR_RETURN(contacts.logits_, Buffer::AllocateLasting(LogitsBytes(max_tokens), "contacts"));
   for (Buffer* sums : {&contacts.rows_, &contacts.columns_}) {
-    ASSIGN_OR_RETURN(*sums, Buffer::Allocate(SumsBytes(spec, max_tokens), "sums of maps"));
+    ASSIGN_OR_RETURN(*sums, Buffer::AllocateLasting(SumsBytes(spec, max_tokens), "sums of maps"));
   }
   ASSIGN_OR_RETURN(contacts.counts_,
-                   Buffer::Allocate(static_cast<size_t>(max_tokens), "tokens in contact"));
+                   Buffer::AllocateLasting(static_cast<size_t>(max_tokens), "tokens in contact"));
   contacts.sequences_.reserve(static_cast<size_t>(max_tokens));
   return contacts;
 }

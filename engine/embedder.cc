@@ -85,9 +85,9 @@ int64_t Embedder::ScratchBytes(const EncoderSpec& spec) {
 
 absl::StatusOr<Embedder> Embedder::Create(const EncoderSpec& spec, const EncoderWeights& weights) {
   Embedder embedder(spec, weights);
-  ASSIGN_OR_RETURN(embedder.input_, Buffer::AllocateZeroed(InputBytes(spec), "input vectors"));
+  ASSIGN_OR_RETURN(embedder.input_, Buffer::AllocateLasting(InputBytes(spec), "input vectors"));
   ASSIGN_OR_RETURN(embedder.embedded_,
-                   Buffer::AllocateZeroed(EmbeddedBytes(spec), "embedded rows"));
+                   Buffer::AllocateLasting(EmbeddedBytes(spec), "embedded rows"));
   return embedder;
 }
 

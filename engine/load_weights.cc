@@ -115,7 +115,7 @@ class Loader {
   // Room for rows that operations write, which is for as many as they round up to.
   static absl::StatusOr<Buffer> AllocateRows(int64_t rows, int64_t width, std::string_view what) {
     const int64_t rounded = ops::RoundUp(rows, ops::RowBuckets::kFixedRows);
-    return Buffer::AllocateZeroed(static_cast<size_t>(rounded * width) * sizeof(float), what);
+    return Buffer::AllocateLasting(static_cast<size_t>(rounded * width) * sizeof(float), what);
   }
 
   // The table of relative positions as every block takes it; empty where there is none.

@@ -26,9 +26,10 @@ absl::StatusOr<StepRunner> StepRunner::Create(const EncoderSpec& spec,
                                               const EncoderWeights& weights) {
   StepRunner runner;
   for (Buffer& rows : runner.rows_) {
-    ASSIGN_OR_RETURN(rows, Buffer::AllocateZeroed(RowsBytes(spec), "rows of the heads"));
+    ASSIGN_OR_RETURN(rows, Buffer::AllocateLasting(RowsBytes(spec), "rows of the heads"));
   }
-  ASSIGN_OR_RETURN(runner.scratchpad_, Buffer::Allocate(weights.scratchpad_bytes(), "scratchpad"));
+  ASSIGN_OR_RETURN(runner.scratchpad_,
+                   Buffer::AllocateLasting(weights.scratchpad_bytes(), "scratchpad"));
   return runner;
 }
 

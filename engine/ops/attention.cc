@@ -201,7 +201,7 @@ absl::StatusOr<Buffer> Attention::PackPositions(const float* qkv) const {
   // Zeroed: whole blocks are read.
   ASSIGN_OR_RETURN(
       Buffer packed,
-      Buffer::AllocateZeroed(static_cast<size_t>(options.heads * head_bytes), "positions"));
+      Buffer::AllocateLasting(static_cast<size_t>(options.heads * head_bytes), "positions"));
   std::byte* dst = packed.bytes().data();
   for (int64_t head = 0; head < options.heads; ++head, dst += head_bytes) {
     const float* const src = qkv + head * strides.head_stride;

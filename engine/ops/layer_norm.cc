@@ -113,8 +113,9 @@ absl::StatusOr<LayerNorm> LayerNorm::Create(const LayerNormOptions& options) {
   impl->width = static_cast<int64_t>(options.weight.size());
   impl->eps = static_cast<float>(options.eps);
   impl->activation = options.activation;
-  ASSIGN_OR_RETURN(impl->weight, Buffer::Allocate(options.weight.size_bytes(), options.name));
-  ASSIGN_OR_RETURN(impl->bias, Buffer::Allocate(options.bias.size_bytes(), options.name));
+  ASSIGN_OR_RETURN(impl->weight,
+                   Buffer::AllocateLasting(options.weight.size_bytes(), options.name));
+  ASSIGN_OR_RETURN(impl->bias, Buffer::AllocateLasting(options.bias.size_bytes(), options.name));
   std::ranges::copy(options.weight, impl->weight.floats().begin());
   std::ranges::copy(options.bias, impl->bias.floats().begin());
   LayerNorm norm;

@@ -122,12 +122,12 @@ absl::StatusOr<Linear> Linear::Create(const LinearOptions& options, const RowBuc
 
 absl::Status Linear::Impl::Pack(const LinearOptions& options) {
   const auto column_bytes = static_cast<size_t>(product.columns()) * sizeof(float);
-  ASSIGN_OR_RETURN(weights, Buffer::Allocate(product.weight_bytes(), name));
-  ASSIGN_OR_RETURN(bias, Buffer::AllocateZeroed(column_bytes, name));
+  ASSIGN_OR_RETURN(weights, Buffer::AllocateLasting(product.weight_bytes(), name));
+  ASSIGN_OR_RETURN(bias, Buffer::AllocateLasting(column_bytes, name));
   std::ranges::copy(options.bias, bias.floats().begin());
   if (precision == Precision::kInt8) {
-    ASSIGN_OR_RETURN(column_steps, Buffer::AllocateZeroed(column_bytes, name));
-    ASSIGN_OR_RETURN(column_sums, Buffer::AllocateZeroed(column_bytes, name));
+    ASSIGN_OR_RETURN(column_steps, Buffer::AllocateLasting(column_bytes, name));
+    ASSIGN_OR_RETURN(column_sums, Buffer::AllocateLasting(column_bytes, name));
   }
   const size_t row_bytes = bytes_of(depth());
   ASSIGN_OR_RETURN(const Buffer panel, Buffer::Allocate(kPanelColumns * row_bytes, name));
@@ -274,7 +274,8 @@ absl::StatusOr<bool> Linear::RowsAgree() const {
   const size_t src_bytes = static_cast<size_t>(impl.in) * RowTypeBytes(impl.src_type);
   const size_t dst_bytes = static_cast<size_t>(impl.out) * RowTypeBytes(impl.dst_type);
   ASSIGN_OR_RETURN(const Buffer src, Buffer::Allocate(kRows * src_bytes, impl.name));
-  ASSIGN_OR_RETURN(const Buffer other, Buffer::AllocateZeroed(kRows * dst_bytes, impl.name));
+  ASSIGN_OR_RETURN(const Buffer other, Buffer::Allocate(kRows * dst_bytes, impl.name));
+  std::ranges::fill(other.bytes(), std::byte{0});
   ASSIGN_OR_RETURN(const Buffer dst, Buffer::Allocate(kRows * dst_bytes, impl.name));
   ASSIGN_OR_RETURN(const Buffer first, Buffer::Allocate(kKinds * dst_bytes, impl.name));
   ASSIGN_OR_RETURN(const Buffer scratchpad, Buffer::Allocate(scratchpad_bytes(), impl.name));

@@ -53,9 +53,9 @@ absl::StatusOr<Rotary> Rotary::Create(const RotaryOptions& options) {
   impl->options = options;
   impl->options.frequencies = {};
   const int64_t pairs = impl->pairs();
-  ASSIGN_OR_RETURN(
-      impl->table,
-      Buffer::Allocate(static_cast<size_t>(options.positions * options.width) * sizeof(float),
+  ASSIGN_OR_RETURN(impl->table,
+                   Buffer::AllocateLasting(
+                       static_cast<size_t>(options.positions * options.width) * sizeof(float),
                        "rotary positions"));
   float* const table = impl->table.floats().data();
   for (int64_t i = 0; i < pairs; ++i) {

@@ -4,8 +4,11 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <cstdlib>
+#include <mutex>
 #include <string_view>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_format.h"
@@ -39,36 +42,48 @@ absl::Status OutOfMemory(size_t bytes, std::string_view what) {
 // Advice only: a kernel without transparent huge pages refuses it and nothing is lost.
 void AskForHugePages(void* data, size_t bytes) { madvise(data, bytes, MADV_HUGEPAGE); }
 
-}  // namespace
+constexpr size_t RoundUp(size_t bytes, size_t unit) { return (bytes + unit - 1) / unit * unit; }
 
-void Buffer::Free::operator()(std::byte* data) const {
-  if (mapped_bytes > 0) {
-    munmap(data, mapped_bytes);
-  } else {
-    std::free(data);
-  }
+// A region of whole huge pages; null when there is no memory.
+std::shared_ptr<std::byte> MapRegion(size_t size) {
+  const size_t mapped = size + kHugePageBytes;
+  void* const data =
+      mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, /*fd=*/-1, 0);
+  if (data == MAP_FAILED) return nullptr;
+  auto* const bytes = static_cast<std::byte*>(data);
+  const size_t skipped = -reinterpret_cast<uintptr_t>(data) % kHugePageBytes;
+  AskForHugePages(bytes + skipped, size);
+  const std::shared_ptr<std::byte> owner(bytes, [mapped](std::byte* p) { munmap(p, mapped); });
+  return {owner, bytes + skipped};
 }
 
-absl::StatusOr<Buffer> Buffer::AllocateZeroed(size_t bytes, std::string_view what) {
-  if (bytes < kHugePageBytes) {
-    ASSIGN_OR_RETURN(Buffer buffer, Allocate(bytes, what));
-    std::fill(buffer.bytes().begin(), buffer.bytes().end(), std::byte{0});
-    return buffer;
-  }
+}  // namespace
+
+absl::StatusOr<Buffer> Buffer::AllocateLasting(size_t bytes, std::string_view what) {
+  // What is not written of a region takes no memory.
+  constexpr size_t kRegionBytes = size_t{32} << 20;
+  static std::mutex mutex;
+  static auto& last = *new std::weak_ptr<std::byte>();  // region, of which
+  static size_t used = 0, size = 0;
+  if (bytes == 0) return Buffer();
   RETURN_IF_ERROR(CheckFits(bytes, what));
-  void* const data =
-      mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, /*fd=*/-1, 0);
-  if (data == MAP_FAILED) return OutOfMemory(bytes, what);
-  AskForHugePages(data, bytes);
-  Buffer buffer;
-  buffer.data_ = {static_cast<std::byte*>(data), Free{.mapped_bytes = bytes}};
-  buffer.size_ = bytes;
-  return buffer;
+  const size_t part = RoundUp(bytes, kAlignment);
+  const std::lock_guard lock(mutex);
+  std::shared_ptr<std::byte> region = last.lock();
+  if (region == nullptr || size - used < part) {
+    used = 0;
+    size = RoundUp(std::max(part, kRegionBytes), kHugePageBytes);
+    region = MapRegion(size);
+    last = region;
+    if (region == nullptr) return OutOfMemory(bytes, what);
+  }
+  std::byte* const data = region.get() + used;
+  used += part;
+  return Buffer({std::move(region), data}, bytes);
 }
 
 absl::StatusOr<Buffer> Buffer::Allocate(size_t bytes, std::string_view what) {
-  Buffer buffer;
-  if (bytes == 0) return buffer;
+  if (bytes == 0) return Buffer();
   RETURN_IF_ERROR(CheckFits(bytes, what));
   const size_t alignment = bytes < kHugePageBytes ? kAlignment : kHugePageBytes;
   void* data = nullptr;
@@ -76,9 +91,7 @@ absl::StatusOr<Buffer> Buffer::Allocate(size_t bytes, std::string_view what) {
     return OutOfMemory(bytes, what);
   }
   if (bytes >= kHugePageBytes) AskForHugePages(data, bytes);
-  buffer.data_.reset(static_cast<std::byte*>(data));
-  buffer.size_ = bytes;
-  return buffer;
+  return Buffer(std::shared_ptr<std::byte>(static_cast<std::byte*>(data), std::free), bytes);
 }
 
 }  // namespace encoderd

@@ -48,7 +48,7 @@ double SecondsOf(const std::function<void()>& work) {
 }
 
 Buffer Floats(int64_t count) {
-  auto buffer = Buffer::AllocateZeroed(static_cast<size_t>(count) * sizeof(float), "floats");
+  auto buffer = Buffer::AllocateLasting(static_cast<size_t>(count) * sizeof(float), "floats");
   CHECK(buffer.ok()) << buffer.status();
   return *std::move(buffer);
 }

@@ -6,12 +6,14 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <fstream>
 #include <limits>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/status/status_matchers.h"
 
@@ -81,17 +83,50 @@ size_t ResidentBytes() {
   return resident * static_cast<size_t>(sysconf(_SC_PAGE_SIZE));
 }
 
-TEST(BufferTest, ZeroedMemoryIsTakenOnlyAsItIsWritten) {
+TEST(LastingBufferTest, IsZeroAndTakenOnlyAsItIsWritten) {
   const size_t before = ResidentBytes();
   constexpr size_t kBytes = size_t{256} << 20;
-  auto buffer = Buffer::AllocateZeroed(kBytes, "test");
+  auto buffer = Buffer::AllocateLasting(kBytes, "test");
   ASSERT_TRUE(buffer.ok()) << buffer.status();
   EXPECT_EQ(buffer->size(), kBytes);
   EXPECT_LT(ResidentBytes(), before + (size_t{16} << 20));
   EXPECT_EQ(buffer->bytes()[kBytes - 1], std::byte{0});
-  auto small = Buffer::AllocateZeroed(100, "test");
+  auto small = Buffer::AllocateLasting(100, "test");
   ASSERT_TRUE(small.ok()) << small.status();
   EXPECT_THAT(small->bytes(), ::testing::Each(std::byte{0}));
+}
+
+TEST(LastingBufferTest, ManyAreAlignedAndApart) {
+  constexpr size_t kCount = 100;
+  std::vector<Buffer> buffers;
+  for (size_t i = 0; i < kCount; ++i) {
+    auto buffer = Buffer::AllocateLasting(i * 12'345, "test");  // to two regions, and to their ends
+    ASSERT_TRUE(buffer.ok()) << buffer.status();
+    EXPECT_EQ(buffer->size(), i * 12'345);
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(buffer->data()) % Buffer::kAlignment, 0u);
+    std::ranges::fill(buffer->bytes(), static_cast<std::byte>(i));
+    buffers.push_back(*std::move(buffer));
+  }
+  for (size_t i = 0; i < kCount; ++i) {
+    EXPECT_TRUE(std::ranges::all_of(
+        buffers[i].bytes(), [i](std::byte byte) { return byte == static_cast<std::byte>(i); }));
+  }
+}
+
+TEST(LastingBufferTest, GivesBackARegionOfWhichNothingIsInUse) {
+  constexpr size_t kBytes = size_t{20} << 20;  // of which a region holds one
+  const size_t before = ResidentBytes();
+  for (int i = 0; i < 8; ++i) {
+    auto buffer = Buffer::AllocateLasting(kBytes, "test");
+    ASSERT_TRUE(buffer.ok()) << buffer.status();
+    std::ranges::fill(buffer->bytes(), std::byte{1});
+  }
+  EXPECT_LT(ResidentBytes(), before + 2 * kBytes);
+}
+
+TEST(LastingBufferTest, RefusesSizesTheMachineCannotHold) {
+  EXPECT_THAT(Buffer::AllocateLasting(size_t{1} << 50, "weights"),
+              StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("weights")));
 }
 
 }  // namespace
