@@ -8,7 +8,7 @@
 #
 # Builds `release`, fetches the peers from PyPI into build/bench/venv and real MiniLM-L6 weights into
 # build/real_model; whatever cannot be had is told in the report, which goes on without it. Takes up to
-# 25 minutes, and some minutes more the first time, on a machine that does nothing else. The report is
+# 28 minutes, and some minutes more the first time, on a machine that does nothing else. The report is
 # printed; build/bench has it as report.json and bars.png. Exit code 1 when a figure is BELOW its
 # floor, 64 for an argument that it does not know.
 set -euo pipefail
