@@ -60,7 +60,7 @@ void PollHeartbeat::Beaten() {
   MutexLock lock(mutex_);
   beating_.reset();
   on_beat_();
-  changed_.NotifyAll();
+  if (stop_) changed_.NotifyAll();  // nobody else waits for it
 }
 
 }  // namespace encoderd
