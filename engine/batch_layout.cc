@@ -7,14 +7,11 @@
 #include <type_traits>
 
 #include "engine/ops/attention.h"
-#include "engine/ops/rounding.h"
 #include "engine/status_macros.h"
+#include "engine/tensor/rounding.h"
 
 namespace encoderd {
 namespace {
-
-using ops::CeilDiv;
-using ops::RoundUp;
 
 constexpr int64_t kPieceStep = ops::Attention::kPieceStep;
 

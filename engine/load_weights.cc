@@ -8,9 +8,9 @@
 
 #include "engine/model/faults.h"
 #include "engine/operation_reader.h"
-#include "engine/ops/rounding.h"
 #include "engine/ops/runtime.h"
 #include "engine/status_macros.h"
+#include "engine/tensor/rounding.h"
 
 namespace encoderd {
 namespace {
@@ -114,8 +114,8 @@ class Loader {
 
   // Room for rows that operations write, which is for as many as they round up to.
   static absl::StatusOr<Buffer> AllocateRows(int64_t rows, int64_t width, std::string_view what) {
-    const int64_t rounded = ops::RoundUp(rows, ops::RowBuckets::kFixedRows);
-    return Buffer::AllocateLasting(static_cast<size_t>(rounded * width) * sizeof(float), what);
+    const int64_t rounded = RoundUp(rows, ops::RowBuckets::kFixedRows);
+    return Buffer::AllocateZeroed(static_cast<size_t>(rounded * width) * sizeof(float), what);
   }
 
   // The table of relative positions as every block takes it; empty where there is none.
@@ -218,7 +218,7 @@ class Loader {
   // faster in bf16, and its part of the error small.
   Precision AttentionPrecision() const {
     if (precision_ != Precision::kInt8) return precision_;
-    return ops::IsaName() == "amx" ? Precision::kBf16 : Precision::kFp32;
+    return ops::HasTiles() ? Precision::kBf16 : Precision::kFp32;
   }
 
   absl::StatusOr<ops::Attention> BuildAttention() const {

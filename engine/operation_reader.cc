@@ -117,7 +117,7 @@ absl::StatusOr<ops::LayerNorm> OperationReader::ReadNorm(const TensorNames& name
                                                          Activation activation) const {
   ASSIGN_OR_RETURN(const Buffer weight, ReadFinite(names.weight));
   ASSIGN_OR_RETURN(const Buffer bias, names.bias.empty()
-                                          ? Buffer::AllocateLasting(weight.size(), names.weight)
+                                          ? Buffer::AllocateZeroed(weight.size(), names.weight)
                                           : ReadFinite(names.bias));
   return ops::LayerNorm::Create({.name = names.weight,
                                  .weight = weight.floats(),

@@ -7,10 +7,10 @@
 #include "engine/ops/attention_kernels.h"
 #include "engine/ops/head_packing.h"
 #include "engine/ops/onednn.h"
-#include "engine/ops/rounding.h"
 #include "engine/ops/score_bias.h"
 #include "engine/ops/softmax.h"
 #include "engine/status_macros.h"
+#include "engine/tensor/rounding.h"
 
 namespace encoderd::ops {
 namespace {

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "engine/ops/head_product.h"
-#include "engine/ops/rounding.h"
+#include "engine/tensor/rounding.h"
 
 namespace encoderd::ops {
 namespace {

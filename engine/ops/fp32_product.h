@@ -6,7 +6,7 @@
 //       next are fetched: a model's are larger than any cache.
 // Why:  a micro-kernel of oneDNN's is as quick where everything is in L1, but waits for each panel's
 //       weights, and computes rows up to the count that it is built for.
-// Bits: a sum is one chain of fused multiply-adds along the depth, whatever lies beside it.
+// Bits: see sum_tile-inl.h.
 #pragma once
 
 #include <cstdint>

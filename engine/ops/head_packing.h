@@ -16,8 +16,8 @@
 #include <cstdint>
 
 #include "engine/ops/operand.h"
-#include "engine/ops/rounding.h"
 #include "engine/precision.h"
+#include "engine/tensor/rounding.h"
 
 namespace encoderd::ops {
 

@@ -7,7 +7,7 @@
 //       where there are half as many registers.
 // Why:  with a depth of a head's width, a micro-kernel of oneDNN's takes longer to be called and to
 //       begin than this takes altogether.
-// Bits: a sum is one chain of fused multiply-adds along the depth, whatever lies beside it.
+// Bits: see sum_tile-inl.h; what is added is added behind the chain.
 #pragma once
 
 #include <cstdint>

@@ -13,11 +13,11 @@
 #include "engine/ops/operand.h"
 #include "engine/ops/panel.h"
 #include "engine/ops/panel_product.h"
-#include "engine/ops/rounding.h"
 #include "engine/ops/runtime.h"
 #include "engine/ops/ukernel.h"
 #include "engine/status_macros.h"
 #include "engine/tensor/buffer.h"
+#include "engine/tensor/rounding.h"
 
 namespace encoderd::ops {
 namespace {
@@ -274,8 +274,7 @@ absl::StatusOr<bool> Linear::RowsAgree() const {
   const size_t src_bytes = static_cast<size_t>(impl.in) * RowTypeBytes(impl.src_type);
   const size_t dst_bytes = static_cast<size_t>(impl.out) * RowTypeBytes(impl.dst_type);
   ASSIGN_OR_RETURN(const Buffer src, Buffer::Allocate(kRows * src_bytes, impl.name));
-  ASSIGN_OR_RETURN(const Buffer other, Buffer::Allocate(kRows * dst_bytes, impl.name));
-  std::ranges::fill(other.bytes(), std::byte{0});
+  ASSIGN_OR_RETURN(const Buffer other, Buffer::AllocateZeroed(kRows * dst_bytes, impl.name));
   ASSIGN_OR_RETURN(const Buffer dst, Buffer::Allocate(kRows * dst_bytes, impl.name));
   ASSIGN_OR_RETURN(const Buffer first, Buffer::Allocate(kKinds * dst_bytes, impl.name));
   ASSIGN_OR_RETURN(const Buffer scratchpad, Buffer::Allocate(scratchpad_bytes(), impl.name));

@@ -125,7 +125,7 @@ void MachineMatmul::Run() {
 
 absl::StatusOr<RegisterLoop> RegisterLoop::Create(Precision precision) {
   RETURN_IF_ERROR(RequirePrecision(precision));
-  if (precision != Precision::kFp32 && IsaName() == "amx") return TileLoop(precision);
+  if (precision != Precision::kFp32 && HasTiles()) return TileLoop(precision);
   return VectorLoop(precision);
 }
 

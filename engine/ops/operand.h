@@ -11,8 +11,8 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "engine/ops/rounding.h"
 #include "engine/precision.h"
+#include "engine/tensor/rounding.h"
 
 namespace encoderd::ops {
 

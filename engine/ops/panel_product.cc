@@ -4,12 +4,13 @@
 #include <span>
 
 #include "absl/strings/str_cat.h"
+#include "engine/ops/fetch.h"
 #include "engine/ops/fp32_product.h"
 #include "engine/ops/head_packing.h"
-#include "engine/ops/rounding.h"
 #include "engine/ops/runtime.h"
 #include "engine/ops/tile_product.h"
 #include "engine/ops/ukernel.h"
+#include "engine/tensor/rounding.h"
 
 namespace encoderd::ops {
 namespace {
@@ -30,7 +31,7 @@ PanelProduct::PanelProduct(Precision precision, int64_t depth, int64_t columns,
       depth_(depth),
       columns_(RoundUp(columns, kPanelColumns)),
       buckets_(buckets),
-      on_tiles_(precision != Precision::kFp32 && IsaName() == "amx") {
+      on_tiles_(precision != Precision::kFp32 && HasTiles()) {
   // Blocks of equal depth, as far as whole rows of tiles allow.
   constexpr int64_t kDepthStep = 64;
   const int64_t most = kMaxBlockBytes / OperandBytes(precision);
@@ -156,14 +157,13 @@ void PanelProduct::RunTiles(const Block& block, Summed summed) const {
     const std::byte* const next = product.b + product.depth * kTilePanelBytes;
     if (next < block.end) {
       product.next = next;
-      product.next_lines =
-          CeilDiv(kTilePanelBytes / kTileRowBytes, CeilDiv(block.count, kTileRows));
+      product.next_lines = CeilDiv(kTilePanelBytes / kLineBytes, CeilDiv(block.count, kTileRows));
     }
     for (int64_t row = 0; row < block.count; row += kTileRows) {
       product.a = block.rows + row * row_bytes + first * kTileRowBytes;
       product.c = SumsAt(block, row);
       Multiply(precision_, product);
-      product.next += product.depth * product.next_lines * kTileRowBytes;
+      product.next += product.depth * product.next_lines * kLineBytes;
       if (first + step >= tiles) summed(row, std::min(kTileRows, block.count - row), product.c);
     }
   }

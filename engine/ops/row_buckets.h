@@ -11,7 +11,7 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "engine/ops/rounding.h"
+#include "engine/tensor/rounding.h"
 
 namespace encoderd::ops {
 

@@ -69,6 +69,8 @@ std::string IsaName() {
   return std::string(name);
 }
 
+bool HasTiles() { return IsaName() == "amx"; }
+
 absl::Status RequireSupportedIsa() {
   if (IsaName() != "sse41") return absl::OkStatus();
   return absl::FailedPreconditionError(

@@ -23,6 +23,9 @@ absl::Status SetMaxIsa(std::string_view name);
 // AVX2.
 std::string IsaName();
 
+// Whether that has matrix tiles (AMX).
+bool HasTiles();
+
 // Errors: kFailedPrecondition without AVX2, the least that the kernels are promised for.
 absl::Status RequireSupportedIsa();
 

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "engine/ops/fetch.h"
+
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "engine/ops/softmax.cc"
 // clang-format off: the order matters
@@ -177,12 +179,8 @@ HWY_INLINE void ExpRow(const Row<kBias>& row, RowState& state) {
 }
 
 HWY_INLINE void FetchRow(const NextHead& next, int64_t row) {
-  constexpr int kForReading = 0, kIntoSecondLevel = 2;
-  constexpr int64_t kLineFloats = 16;
   for (const float* const part : next.parts) {
-    for (int64_t i = 0; i < next.count; i += kLineFloats) {
-      __builtin_prefetch(part + row * next.stride + i, kForReading, kIntoSecondLevel);
-    }
+    for (int64_t i = 0; i < next.count; i += kLineFloats) FetchLine(part + row * next.stride + i);
   }
 }
 

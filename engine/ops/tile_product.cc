@@ -2,6 +2,7 @@
 
 #include <immintrin.h>
 
+#include "engine/ops/fetch.h"
 #include "engine/ops/panel.h"
 
 namespace encoderd::ops {
@@ -57,9 +58,7 @@ ENCODERD_TILES void MultiplyTiles(const TileProduct& p) {
     _tile_loadd(6, b + kTileRowBytes, kPanelRowBytes);
     ENCODERD_MULTIPLY(0, 5)
     ENCODERD_MULTIPLY(1, 6)
-    for (int64_t line = 0; line < p.next_lines; ++line, next += kTileRowBytes) {
-      _mm_prefetch(next, _MM_HINT_T1);
-    }
+    for (int64_t line = 0; line < p.next_lines; ++line, next += kLineBytes) FetchLine(next);
     _tile_loadd(5, b + 2 * kTileRowBytes, kPanelRowBytes);
     _tile_loadd(6, b + 3 * kTileRowBytes, kPanelRowBytes);
     ENCODERD_MULTIPLY(2, 5)

@@ -27,7 +27,7 @@ struct TileProduct {
   std::byte* c = nullptr;        // fp32, of int8 int32
   int64_t depth = 0;             // in tiles
   bool add = false;
-  const std::byte* next = nullptr;  // what is fetched into L2 meanwhile, in lines of 64 bytes
+  const std::byte* next = nullptr;  // what is fetched into L2 meanwhile, in lines (fetch.h)
   int64_t next_lines = 0;           // for each tile of the depth
 };
 

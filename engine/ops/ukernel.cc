@@ -59,7 +59,7 @@ const TileShapes* Intern(const TileShapes& shapes) {
 // The tiles that the kernel wants; null where it uses none. oneDNN tells nobody, but configures
 // them, and the CPU can be asked what it was given.
 const TileShapes* TilesOf(const dnnl::ukernel::brgemm& kernel) {
-  if (IsaName() != "amx") return nullptr;
+  if (!HasTiles()) return nullptr;
   dnnl::ukernel::brgemm::release_hw_context();
   kernel.set_hw_context();
   TileShapes shapes;

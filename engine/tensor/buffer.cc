@@ -13,6 +13,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_format.h"
 #include "engine/status_macros.h"
+#include "engine/tensor/rounding.h"
 
 namespace encoderd {
 namespace {
@@ -41,8 +42,6 @@ absl::Status OutOfMemory(size_t bytes, std::string_view what) {
 
 // Advice only: a kernel without transparent huge pages refuses it and nothing is lost.
 void AskForHugePages(void* data, size_t bytes) { madvise(data, bytes, MADV_HUGEPAGE); }
-
-constexpr size_t RoundUp(size_t bytes, size_t unit) { return (bytes + unit - 1) / unit * unit; }
 
 // A region of whole huge pages; null when there is no memory.
 std::shared_ptr<std::byte> MapRegion(size_t size) {
@@ -80,6 +79,12 @@ absl::StatusOr<Buffer> Buffer::AllocateLasting(size_t bytes, std::string_view wh
   std::byte* const data = region.get() + used;
   used += part;
   return Buffer({std::move(region), data}, bytes);
+}
+
+absl::StatusOr<Buffer> Buffer::AllocateZeroed(size_t bytes, std::string_view what) {
+  ASSIGN_OR_RETURN(Buffer buffer, Allocate(bytes, what));
+  std::ranges::fill(buffer.bytes(), std::byte{0});
+  return buffer;
 }
 
 absl::StatusOr<Buffer> Buffer::Allocate(size_t bytes, std::string_view what) {

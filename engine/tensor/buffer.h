@@ -23,7 +23,10 @@ class Buffer {
   // legal. Buffers of 2 MiB and more ask the kernel for huge pages.
   static absl::StatusOr<Buffer> Allocate(size_t bytes, std::string_view what);
 
-  // The same for what lives as long as a model or a worker; all zero. Such buffers lie side by side
+  // The same, all zero.
+  static absl::StatusOr<Buffer> AllocateZeroed(size_t bytes, std::string_view what);
+
+  // As AllocateZeroed, for what lives as long as a model or a worker. Such buffers lie side by side
   // in regions of huge pages, whatever their size: weights and rows of a small model in pages of 4 KiB
   // cost its products a quarter of their speed. Memory is taken as it is written, a huge page at a
   // time, and given back when nothing of its region is in use. Thread-safe.

@@ -1,11 +1,19 @@
 // rounding.h — sizes in steps. Values are not negative.
 #pragma once
 
-#include <cstdint>
+#include <concepts>
+#include <type_traits>
 
-namespace encoderd::ops {
+namespace encoderd {
 
-constexpr int64_t CeilDiv(int64_t value, int64_t by) { return (value + by - 1) / by; }
-constexpr int64_t RoundUp(int64_t value, int64_t step) { return CeilDiv(value, step) * step; }
+template <std::integral T>
+constexpr T CeilDiv(T value, std::type_identity_t<T> by) {
+  return (value + by - 1) / by;
+}
 
-}  // namespace encoderd::ops
+template <std::integral T>
+constexpr T RoundUp(T value, std::type_identity_t<T> step) {
+  return CeilDiv(value, step) * step;
+}
+
+}  // namespace encoderd

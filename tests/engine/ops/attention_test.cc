@@ -228,7 +228,7 @@ TEST_P(AttentionTest, NanOfOneSequenceReachesNoOther) {
     ASSERT_TRUE(attention.ok()) << attention.status();
     for (const int64_t tokens : {1, 5, 33, 70}) {
       SCOPED_TRACE(testing::Message() << "head_dim " << head_dim << ", " << tokens << " tokens");
-      auto scratch = Buffer::AllocateLasting(attention->scratch_bytes(tokens), "scratch");
+      auto scratch = Buffer::AllocateZeroed(attention->scratch_bytes(tokens), "scratch");
       std::vector<float> qkv = RandomQkv(3 * tokens, width);
       const Mask mask;
       const auto run = [&](int64_t sequence) {

@@ -182,7 +182,7 @@ TEST_P(LinearTest, RunsOnTheBestThatTheCpuHasForIt) {
   const std::string operands = precision == Precision::kFp32   ? "f32"
                                : precision == Precision::kBf16 ? "bf16"
                                                                : "u8·s8";
-  const bool tiles = precision != Precision::kFp32 && IsaName() == "amx";
+  const bool tiles = precision != Precision::kFp32 && HasTiles();
   const std::string runs_on = precision == Precision::kFp32 ? "vectors "
                               : tiles                       ? "tiles "
                                                             : "brgemm ";
