@@ -34,7 +34,8 @@ deploy/packages.txt. Its exit code and its signals are COMMAND's own.
   --packages       prints the packages of the named sections (default: runtime build) and exits
   --help           prints this
 
-On Debian 13 missing packages are installed with apt-get and COMMAND runs as it is.
+On Debian 13 missing packages are installed with apt-get and COMMAND runs as it is. Those of
+"test" include Prometheus and HAProxy, whose services Debian starts once they are installed.
 
 Elsewhere (Debian 12, Ubuntu 24.04; as root) COMMAND runs in a Debian 13 root that is made once,
 in about a minute, by mmdebstrap, and kept in
