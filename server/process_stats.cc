@@ -30,11 +30,13 @@ std::optional<ProcessStats> ReadProcessStats() {
   double start_ticks = 0, virtual_bytes = 0, resident_pages = 0;
   if (!(fields >> start_ticks >> virtual_bytes >> resident_pages)) return std::nullopt;
 
-  const double age =
-      Seconds(CLOCK_BOOTTIME) - start_ticks / static_cast<double>(sysconf(_SC_CLK_TCK));
+  // Taken once: two clocks never agree to the last digit, and what watches for restarts counts how
+  // often this value changes.
+  static const double start_time = Seconds(CLOCK_REALTIME) - Seconds(CLOCK_BOOTTIME) +
+                                   start_ticks / static_cast<double>(sysconf(_SC_CLK_TCK));
   return ProcessStats{.resident_bytes = resident_pages * static_cast<double>(sysconf(_SC_PAGESIZE)),
                       .cpu_seconds = Seconds(CLOCK_PROCESS_CPUTIME_ID),
-                      .start_time_seconds = Seconds(CLOCK_REALTIME) - age};
+                      .start_time_seconds = start_time};
 }
 
 }  // namespace encoderd

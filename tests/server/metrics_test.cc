@@ -302,6 +302,8 @@ TEST_F(MetricsTest, ReadsTheProcess) {
   const double now = absl::ToDoubleSeconds(absl::Now() - absl::UnixEpoch());
   EXPECT_LE(scrape["process_start_time_seconds"], now);
   EXPECT_GT(scrape["process_start_time_seconds"], now - 3600);
+  // To the bit, since a change means a restart.
+  EXPECT_EQ(Read()["process_start_time_seconds"], scrape["process_start_time_seconds"]);
 }
 
 // A batcher that only says what it is told.
