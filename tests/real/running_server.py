@@ -11,7 +11,8 @@ DRAIN_SECONDS = 30
 
 
 class RunningServer:
-    """`address` is where it listens, `seconds_to_ready` how long that took.
+    """`address` is where it listens, `metrics_address` where Prometheus may ask, `seconds_to_ready`
+    how long that took.
 
     Leaving the block sends SIGTERM and raises unless the process drains and exits with 0. Raises
     with the log where it does not get ready.
@@ -39,6 +40,8 @@ class RunningServer:
             self._process.kill()
             raise RuntimeError("encoderd did not get ready; its log:\n" + "".join(self._log))
         self.address = f"127.0.0.1:{serving[0].group(1)}"
+        metrics_port = re.search(r"Listening\. .*\bmetrics_port=(\d+)", "".join(self._log)).group(1)
+        self.metrics_address = f"127.0.0.1:{metrics_port}"
         return self
 
     def __exit__(self, kind, *unused):
