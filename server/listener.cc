@@ -79,11 +79,13 @@ std::optional<ino_t> SocketInode(int fd) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Listener>> Listener::Bind(const ListenAddress& address,
+absl::StatusOr<std::unique_ptr<Listener>> Listener::Bind(std::string_view flag,
+                                                         const ListenAddress& address,
                                                          int max_connections) {
-  const auto fault = [&address](const char* got) {
+  const std::string name = absl::StrCat("--", std::string(flag));
+  const auto fault = [&](const char* got) {
     return absl::UnavailableError(
-        absl::StrCat("--listen: cannot listen on ", address.ToString(),
+        absl::StrCat(name, ": cannot listen on ", address.ToString(),
                      ": expected a free port on an own address, got: ", got));
   };
   addrinfo hints{};
@@ -95,7 +97,7 @@ absl::StatusOr<std::unique_ptr<Listener>> Listener::Bind(const ListenAddress& ad
   }
   const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> owner(found, freeaddrinfo);
 
-  std::unique_ptr<Listener> listener(new Listener(static_cast<size_t>(max_connections)));
+  std::unique_ptr<Listener> listener(new Listener(name, static_cast<size_t>(max_connections)));
   listener->stop_event_ = eventfd(0, EFD_CLOEXEC);
   if (listener->stop_event_ < 0) return fault(strerror(errno));
   listener->port_ = address.port;
@@ -168,8 +170,8 @@ void Listener::Accept(int listening, const Take& take) {
   }
   if (!Admit(fd)) {
     close(fd);
-    LOG_EVERY_N_SEC(WARNING, 10) << "Closed a new connection: as many are open as "
-                                    "--max_connections allows. max_connections="
+    LOG_EVERY_N_SEC(WARNING, 10) << "Closed a new connection to " << flag_
+                                 << ": as many are open as may be. max_connections="
                                  << max_connections_;
     return;
   }

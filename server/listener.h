@@ -13,8 +13,11 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <string>
+#include <string_view>
 #include <thread>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -35,9 +38,10 @@ class Listener {
   using Take = std::function<void(int fd)>;
 
   // Binds the address, or all that a name has on this machine; [::] is IPv4 too. Connections wait
-  // in the kernel until Start. Errors: kUnavailable when the address cannot be bound.
-  // REQUIRES: max_connections is at least 1.
-  static absl::StatusOr<std::unique_ptr<Listener>> Bind(const ListenAddress& address,
+  // in the kernel until Start. `flag`: who named the address, for messages. Errors: kUnavailable
+  // when the address cannot be bound. REQUIRES: max_connections is at least 1.
+  static absl::StatusOr<std::unique_ptr<Listener>> Bind(std::string_view flag,
+                                                        const ListenAddress& address,
                                                         int max_connections);
   ~Listener();
   Listener(const Listener&) = delete;
@@ -53,7 +57,8 @@ class Listener {
   ConnectionCounts Counts();
 
  private:
-  explicit Listener(size_t max_connections) : max_connections_(max_connections) {}
+  Listener(std::string flag, size_t max_connections)
+      : flag_(std::move(flag)), max_connections_(max_connections) {}
 
   void Run(const Take& take);
   void Accept(int listening, const Take& take);
@@ -61,6 +66,7 @@ class Listener {
   bool IsFull() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void DropClosed() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
+  const std::string flag_;  // "--listen"
   const size_t max_connections_;
   int port_ = 0;
   int stop_event_ = -1;

@@ -95,7 +95,8 @@ ExitCode PrintProfile(Options options, const BatchShape& shape) {
 }
 
 void MakeRoomForConnections(const Options& options) {
-  constexpr int kOtherFiles = 128;  // an idle server has 11; scrapes and the model take some more
+  // An idle server has 11; probes take up to 64, scrapes and the model some more.
+  constexpr int kOtherFiles = 192;
   const absl::Status raised =
       RaiseFileLimit(static_cast<uint64_t>(options.max_connections + kOtherFiles));
   if (!raised.ok()) {
@@ -111,8 +112,8 @@ ExitCode Serve(const Options& options, const Signals& signals) {
   auto server = Server::Listen(options, **metrics);
   if (!server.ok()) return Fail(kPortTaken, server.status());
   LOG(INFO) << "Listening. version=" << Version() << " build_id=" << BuildId()
-            << " port=" << (*server)->port() << " metrics_port=" << (*metrics)->port() << " "
-            << Describe(options);
+            << " port=" << (*server)->port() << " metrics_port=" << (*metrics)->port()
+            << " health_port=" << (*server)->health_port() << " " << Describe(options);
 
   std::future<absl::Status> loading = std::async(std::launch::async, [&] {
     absl::Status status = (*server)->Load([&] { return LoadModel(options); });

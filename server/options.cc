@@ -38,6 +38,11 @@ ABSL_FLAG(std::string, listen, "127.0.0.1:50051",
           "listens on all interfaces and needs --plaintext.");
 ABSL_FLAG(std::string, metrics_listen, "127.0.0.1:9090",
           "Address for Prometheus, HOST:PORT, path /metrics, HTTP. Port 0 takes any free one.");
+ABSL_FLAG(std::string, health_listen, "",
+          "Address for grpc.health.v1 alone, HOST:PORT, always in plaintext: for probes that carry "
+          "no TLS, such as Kubernetes'. It tells whether the server is ready and nothing else, so "
+          "any address is allowed without --plaintext. Port 0 takes any free one. \"\" = none: "
+          "health is asked for at --listen.");
 ABSL_FLAG(bool, plaintext, false,
           "Serve without TLS on an address that is not loopback. Say so only where the network "
           "itself is trusted.");
@@ -152,7 +157,7 @@ const std::vector<FlagGroup>& Groups() {
   static const auto* const groups = new std::vector<FlagGroup>{
       {"Model", {"model_dir", "strict", "allow_nonfinite_weights", "check", "profile"}},
       {"Addresses",
-       {"listen", "metrics_listen", "plaintext", "max_connections", "max_connection_inflight",
+       {"listen", "metrics_listen", "health_listen", "plaintext", "max_connections", "max_connection_inflight",
         "max_connection_age", "max_connection_age_grace", "min_ping_interval"}},
       {"Limits of a call",
        {"max_sequence_tokens", "max_request_sequences", "max_request_tokens", "max_response_bytes",
@@ -281,9 +286,18 @@ void CheckTogether(const Options& options, Checker& check) {
     check.Fault("listen", "a loopback address, or --plaintext to serve without TLS",
                 options.listen.ToString());
   }
-  if (options.listen.port != 0 && options.listen.ToString() == options.metrics_listen.ToString()) {
+  const auto same = [](const ListenAddress& one, const ListenAddress& other) {
+    return one.port != 0 && one.ToString() == other.ToString();
+  };
+  if (same(options.listen, options.metrics_listen)) {
     check.Fault("metrics_listen", "another address than --listen",
                 options.metrics_listen.ToString());
+  }
+  if (!options.health_listen.has_value()) return;
+  if (same(options.listen, *options.health_listen) ||
+      same(options.metrics_listen, *options.health_listen)) {
+    check.Fault("health_listen", "another address than --listen and --metrics_listen",
+                options.health_listen->ToString());
   }
 }
 
@@ -387,6 +401,9 @@ Options ReadOptions(std::vector<std::string>& faults) {
       .strict = absl::GetFlag(FLAGS_strict),
       .allow_nonfinite_weights = absl::GetFlag(FLAGS_allow_nonfinite_weights),
       .check = absl::GetFlag(FLAGS_check)};
+  if (const std::string health = absl::GetFlag(FLAGS_health_listen); !health.empty()) {
+    options.health_listen = check.Address("health_listen", health);
+  }
   const std::string profile = absl::GetFlag(FLAGS_profile);
   options.profile = BatchShape::Parse(profile);
   if (!profile.empty() && !options.profile.has_value()) {
@@ -426,6 +443,8 @@ std::string Describe(const Options& options) {
       "model_dir=", LogValue(options.model_dir), " strict=", bool_name(options.strict),
       " allow_nonfinite_weights=", bool_name(options.allow_nonfinite_weights),
       " listen=", options.listen.ToString(), " metrics_listen=", options.metrics_listen.ToString(),
+      " health_listen=",
+      options.health_listen.has_value() ? options.health_listen->ToString() : LogValue(""),
       " plaintext=", bool_name(options.plaintext), " max_connections=", options.max_connections,
       " max_connection_inflight=", options.max_connection_inflight,
       " max_connection_age=", absl::FormatDuration(options.max_connection_age),

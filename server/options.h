@@ -49,6 +49,7 @@ struct Options {
   std::string model_dir;
   ListenAddress listen;
   ListenAddress metrics_listen;
+  std::optional<ListenAddress> health_listen;
   bool plaintext = false;
   int workers = 0;
   int64_t max_sequence_tokens = 0;

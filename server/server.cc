@@ -3,7 +3,6 @@
 #include <google/protobuf/stubs/logging.h>
 #include <grpc/support/log.h>
 #include <grpcpp/ext/proto_server_reflection_plugin.h>
-#include <grpcpp/resource_quota.h>
 #include <grpcpp/security/server_credentials.h>
 #include <grpcpp/server.h>
 #include <grpcpp/server_builder.h>
@@ -24,6 +23,7 @@
 #include "server/calibration.h"
 #include "server/encode_service.h"
 #include "server/engine_runner.h"
+#include "server/health_port.h"
 #include "server/health_service.h"
 #include "server/heap.h"
 #include "server/listener.h"
@@ -31,6 +31,7 @@
 #include "server/mutex.h"
 #include "server/poll_heartbeat.h"
 #include "server/shadow.h"
+#include "server/transport.h"
 #include "server/unknown_methods.h"
 #include "server/watchdog.h"
 
@@ -41,6 +42,7 @@ namespace {
 // streams of reflection, which nobody may ever close, are cut off after it.
 constexpr absl::Duration kLastBytes = absl::Milliseconds(500);
 
+// Reflection is the one service with threads of its own, one for each open stream.
 constexpr int kMaxReflectionThreads = 8;
 
 EncodeOptions ServiceOptions(const Options& options) {
@@ -65,50 +67,30 @@ void RouteLibraryLogs() {
       });
 }
 
-void SetTransport(grpc::ServerBuilder& builder, const EncodeOptions& service,
-                  const Options& options) {
-  // Above our own limit, so that a request beyond that is refused by us, with details, and the
-  // connection stays of use.
-  builder.SetMaxReceiveMessageSize(static_cast<int>(2 * service.limits.max_request_bytes));
-  builder.SetMaxSendMessageSize(-1);
-  // gRPC unpacks a message whole before it looks at the size: one of a megabyte would take a
-  // gigabyte. Who compresses is told so with UNIMPLEMENTED, before anything is unpacked.
-  builder.SetCompressionAlgorithmSupportStatus(GRPC_COMPRESS_DEFLATE, false);
-  builder.SetCompressionAlgorithmSupportStatus(GRPC_COMPRESS_GZIP, false);
+TransportLimits Transport(const EncodeOptions& service, const Options& options) {
+  return {
+      // Above our own limit, so that a request beyond that is refused by us, with details, and the
+      // connection stays of use.
+      .max_message_bytes = static_cast<int>(2 * service.limits.max_request_bytes),
+      // Above our own share of a connection, for the same reason.
+      .max_connection_streams = std::max(1024, 2 * service.max_connection_inflight),
+      .max_threads = kMaxReflectionThreads,
+      .max_incoming_bytes =
+          std::max(service.max_inflight_bytes, CallBytes(service.limits.max_request_bytes, 0)),
+      .min_ping_interval = options.min_ping_interval};
+}
+
+// A client that is asked to go has its calls finished and connects again, wherever the balancer
+// sends it by then.
+void SetConnectionAge(grpc::ServerBuilder& builder, const Options& options) {
+  if (options.max_connection_age == absl::ZeroDuration()) return;
   const auto milliseconds = [](absl::Duration time) {
     return static_cast<int>(absl::ToInt64Milliseconds(time));
   };
-  // Pings of clients, with and without calls: the third that comes too soon ends the connection.
-  builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
-                             milliseconds(options.min_ping_interval));
-  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
-  builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PING_STRIKES, 2);
-  // We ping every minute: peers that vanished without a word are noticed and their calls dropped.
-  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, 60'000);
-  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 20'000);
-  // A client that is asked to go has its calls finished and connects again, wherever the balancer
-  // sends it by then.
-  if (options.max_connection_age > absl::ZeroDuration()) {
-    builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_AGE_MS,
-                               milliseconds(options.max_connection_age));
-    builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_AGE_GRACE_MS,
-                               milliseconds(options.max_connection_age_grace));
-  }
-  // Streams above our own share of a connection, so that we refuse, with details.
-  builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS,
-                             std::max(1024, 2 * service.max_connection_inflight));
-  builder.AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, 16 << 10);
-  // Reflection is the one service with threads of its own: one that polls, and one for each open
-  // stream. A stream beyond that is refused with RESOURCE_EXHAUSTED.
-  builder.SetSyncServerOption(grpc::ServerBuilder::NUM_CQS, 1);
-  builder.SetSyncServerOption(grpc::ServerBuilder::MAX_POLLERS, 1);
-  grpc::ResourceQuota quota("encoderd");
-  quota.SetMaxThreads(kMaxReflectionThreads);
-  // What gRPC holds of requests that are still coming, which no handler has seen and our budget
-  // does not know: it reads more slowly as it fills, and then drops streams (RESOURCE_EXHAUSTED).
-  quota.Resize(static_cast<size_t>(
-      std::max(service.max_inflight_bytes, CallBytes(service.limits.max_request_bytes, 0))));
-  builder.SetResourceQuota(quota);
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_AGE_MS,
+                             milliseconds(options.max_connection_age));
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_AGE_GRACE_MS,
+                             milliseconds(options.max_connection_age_grace));
 }
 
 void LogModel(const std::string& name, const Engine& engine, int64_t batch_tokens,
@@ -184,13 +166,18 @@ class GrpcServer final : public Server {
 
   absl::Status Bind() {
     RouteLibraryLogs();
-    ASSIGN_OR_RETURN(listener_, Listener::Bind(options_.listen, options_.max_connections));
+    ASSIGN_OR_RETURN(listener_,
+                     Listener::Bind("listen", options_.listen, options_.max_connections));
+    if (options_.health_listen.has_value()) {
+      ASSIGN_OR_RETURN(health_port_, HealthPort::Start(*options_.health_listen, health_));
+    }
     grpc::reflection::InitProtoReflectionServerBuilderPlugin();
     grpc::ServerBuilder builder;
     connections_ = builder.experimental().AddExternalConnectionAcceptor(
         grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
         grpc::InsecureServerCredentials());
-    SetTransport(builder, ServiceOptions(options_), options_);
+    SetTransport(builder, Transport(ServiceOptions(options_), options_));
+    SetConnectionAge(builder, options_);
     builder.RegisterService(&encode_);
     builder.RegisterService(&health_);
     builder.RegisterCallbackGenericService(&unknown_);
@@ -254,6 +241,7 @@ class GrpcServer final : public Server {
   }
 
   int port() const override { return listener_->port(); }
+  int health_port() const override { return health_port_ == nullptr ? 0 : health_port_->port(); }
 
  private:
   absl::Status StartWorkers(int64_t batch_tokens, const CostCoefficients& cost) {
@@ -300,6 +288,7 @@ class GrpcServer final : public Server {
   HealthService health_;
   EncodeService encode_;
   UnknownMethods unknown_;
+  std::unique_ptr<HealthPort> health_port_;  // null: none; the last to go, so that probes are told
   std::unique_ptr<Listener> listener_;
   // What gives gRPC the sockets that the listener has accepted.
   std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> connections_;

@@ -49,6 +49,7 @@ class Server {
   virtual bool Drain() = 0;
 
   virtual int port() const = 0;
+  virtual int health_port() const = 0;  // 0: health has no port of its own
 };
 
 // The name under which a folder's model is served: that of the folder.

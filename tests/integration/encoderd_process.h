@@ -30,6 +30,7 @@ class Encoderd {
     const std::string line = process_.AwaitLine("Listening.");
     port_ = NumberIn(line, "port");
     metrics_port_ = NumberIn(line, "metrics_port");
+    health_port_ = NumberIn(line, "health_port");
     const auto channel = Connect();
     encoder_ = v1::EncoderService::NewStub(channel);
     health_ = grpc::health::v1::Health::NewStub(channel);
@@ -42,6 +43,7 @@ class Encoderd {
   // Of one that listens.
   int port() const { return port_; }
   int metrics_port() const { return metrics_port_; }
+  int health_port() const { return health_port_; }  // 0: none of its own
   std::string address() const { return absl::StrCat("127.0.0.1:", port_); }
   std::shared_ptr<grpc::Channel> Connect(const grpc::ChannelArguments& arguments = {}) const {
     return ConnectAlone(address(), arguments);
@@ -76,6 +78,7 @@ class Encoderd {
   Process process_;
   int port_ = 0;
   int metrics_port_ = 0;
+  int health_port_ = 0;
   std::unique_ptr<v1::EncoderService::Stub> encoder_;
   std::unique_ptr<grpc::health::v1::Health::Stub> health_;
 };

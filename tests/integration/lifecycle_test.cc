@@ -11,7 +11,9 @@
 #include <thread>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "tests/integration/connect.h"
 #include "tests/integration/test_server.h"
 #include "tests/server/batching/fake_clock.h"
 
@@ -229,6 +231,40 @@ TEST(DrainTest, AcceptedCallsAreAnsweredAndNewOnesRefused) {
   draining.join();
   EXPECT_EQ(server.Metric("encoderd_calls_in_flight"), 0);
   EXPECT_EQ(server.Metric("encoderd_queue_calls"), 0);
+}
+
+// Until the process ends: a probe that nobody answered would look like a crash.
+TEST(DrainTest, TheHealthPortSaysNotServingToTheEnd) {
+  Options options = TestOptions();
+  options.health_listen = {.host = "127.0.0.1", .port = 0};
+  TestServer server(options);
+  const auto probe = grpc::health::v1::Health::NewStub(
+      ConnectAlone(absl::StrCat("127.0.0.1:", server.server().health_port())));
+  const auto ask = [&probe](const std::string& service) {
+    grpc::ClientContext context;
+    HealthCheckRequest request;
+    request.set_service(service);
+    HealthCheckResponse response;
+    EXPECT_TRUE(probe->Check(&context, request, &response).ok());
+    return response.status();
+  };
+  EXPECT_EQ(ask(""), HealthCheckResponse::SERVING);
+
+  ReadinessWatch watch(server);
+  HealthCheckResponse::ServingStatus status;
+  ASSERT_TRUE(watch.Next(status));
+  server.engine().latch().Close();
+  PendingCall accepted(server.encoder(), IdsRequest({{1}}));
+  server.engine().latch().AwaitWaiting(1);
+  std::thread draining([&] { EXPECT_TRUE(server.server().Drain()); });
+  ASSERT_TRUE(watch.Next(status));
+  EXPECT_EQ(ask(""), HealthCheckResponse::NOT_SERVING);
+  server.engine().latch().Open();
+  EXPECT_TRUE(accepted.status().ok());
+  draining.join();
+  EXPECT_EQ(server.Encode(IdsRequest({{1}})).error_code(), grpc::StatusCode::UNAVAILABLE);
+  EXPECT_EQ(ask(""), HealthCheckResponse::NOT_SERVING);
+  EXPECT_EQ(ask("liveness"), HealthCheckResponse::SERVING);
 }
 
 TEST(DrainTest, ServesOnForTheDelay) {

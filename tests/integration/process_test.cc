@@ -98,6 +98,7 @@ TEST(CommandTest, HelpNamesEveryFlagAndExitCode) {
   for (const char* word : {"--model_dir",
                            "--listen",
                            "--metrics_listen",
+                           "--health_listen",
                            "--plaintext",
                            "--workers",
                            "--max_sequence_tokens",
@@ -251,6 +252,12 @@ TEST(CommandTest, APortThatIsTakenHasItsOwnExitCode) {
                                                        NumberIn(line, "metrics_port"))});
   EXPECT_EQ(metrics_taken.Wait(), 69);
   EXPECT_THAT(metrics_taken.output(), HasSubstr("metrics"));
+  Process health_taken(
+      ENCODERD_BINARY,
+      {"--model_dir=" + kBert, "--listen=127.0.0.1:0", "--metrics_listen=127.0.0.1:0",
+       absl::StrCat("--health_listen=127.0.0.1:", NumberIn(line, "port"))});
+  EXPECT_EQ(health_taken.Wait(), 69);
+  EXPECT_THAT(ErrorsOf(health_taken), ::testing::ElementsAre(HasSubstr("--health_listen")));
 }
 
 // ---- Models that cannot be served -------------------------------------------------------------
@@ -375,6 +382,28 @@ TEST(BrokenModelTest, AFolderThatIsNotThere) {
 }
 
 // ---- Serving ----------------------------------------------------------------------------------
+
+TEST(ServingTest, HealthHasAPortOfItsOwnWhereItIsAskedFor) {
+  Encoderd without({"--model_dir=" + kBert});
+  without.AwaitListening();
+  EXPECT_EQ(without.health_port(), 0);
+  Encoderd encoderd({"--model_dir=" + kBert, "--health_listen=127.0.0.1:0"});
+  encoderd.AwaitServing();
+  ASSERT_GT(encoderd.health_port(), 0);
+  const auto probe = ConnectAlone(absl::StrCat("127.0.0.1:", encoderd.health_port()));
+  grpc::ClientContext context;
+  HealthCheckResponse response;
+  EXPECT_TRUE(grpc::health::v1::Health::NewStub(probe)->Check(&context, {}, &response).ok());
+  EXPECT_EQ(response.status(), HealthCheckResponse::SERVING);
+  grpc::ClientContext encode_context;
+  v1::EncodeResponse answer;
+  EXPECT_EQ(v1::EncoderService::NewStub(probe)
+                ->Encode(&encode_context, PooledRequest({5}), &answer)
+                .error_code(),
+            grpc::StatusCode::UNIMPLEMENTED);
+  encoderd.process().Signal(SIGTERM);
+  EXPECT_EQ(encoderd.process().Wait(), 0);
+}
 
 TEST(ServingTest, ARealModelGivesTheSameBitsAloneAndBesideOthers) {
   Encoderd encoderd({"--model_dir=" + kBert, "--workers=2"});

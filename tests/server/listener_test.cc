@@ -94,7 +94,7 @@ class Client {
 class ListenerTest : public ::testing::Test {
  protected:
   void Listen(int max_connections, const std::string& host = "127.0.0.1") {
-    auto listener = Listener::Bind({.host = host, .port = 0}, max_connections);
+    auto listener = Listener::Bind("listen", {.host = host, .port = 0}, max_connections);
     ASSERT_THAT(listener, IsOk());
     listener_ = *std::move(listener);
     listener_->Start(taker_.Take());
@@ -113,21 +113,21 @@ class ListenerTest : public ::testing::Test {
 };
 
 TEST(ListenerBindTest, SaysWhatItCannotListenOnAndWhy) {
-  const auto first = Listener::Bind({.host = "127.0.0.1", .port = 0}, 1);
+  const auto first = Listener::Bind("listen", {.host = "127.0.0.1", .port = 0}, 1);
   ASSERT_THAT(first, IsOk());
   const int port = (*first)->port();
-  EXPECT_THAT(Listener::Bind({.host = "127.0.0.1", .port = port}, 1),
+  EXPECT_THAT(Listener::Bind("listen", {.host = "127.0.0.1", .port = port}, 1),
               StatusIs(absl::StatusCode::kUnavailable,
                        AllOf(HasSubstr(absl::StrCat("--listen: cannot listen on 127.0.0.1:", port)),
                              HasSubstr("Address already in use"))));
-  EXPECT_THAT(Listener::Bind({.host = "192.0.2.1", .port = 0}, 1),  // of documentation
+  EXPECT_THAT(Listener::Bind("listen", {.host = "192.0.2.1", .port = 0}, 1),  // of documentation
               StatusIs(absl::StatusCode::kUnavailable, HasSubstr("Cannot assign requested")));
-  EXPECT_THAT(Listener::Bind({.host = "no-such-host.invalid", .port = 0}, 1),
+  EXPECT_THAT(Listener::Bind("listen", {.host = "no-such-host.invalid", .port = 0}, 1),
               StatusIs(absl::StatusCode::kUnavailable, HasSubstr("no-such-host.invalid:0")));
 }
 
 TEST(ListenerBindTest, GivesAPortBackAtOnce) {
-  auto first = Listener::Bind({.host = "127.0.0.1", .port = 0}, 1);
+  auto first = Listener::Bind("listen", {.host = "127.0.0.1", .port = 0}, 1);
   ASSERT_THAT(first, IsOk());
   const int port = (*first)->port();
   Taker taker;
@@ -135,7 +135,7 @@ TEST(ListenerBindTest, GivesAPortBackAtOnce) {
   const Client client(port);
   close(taker.Next());  // first, so that the address stays in TIME_WAIT
   first->reset();
-  EXPECT_THAT(Listener::Bind({.host = "127.0.0.1", .port = port}, 1), IsOk());
+  EXPECT_THAT(Listener::Bind("listen", {.host = "127.0.0.1", .port = port}, 1), IsOk());
 }
 
 TEST_F(ListenerTest, ListensOnEveryAddressOfAName) {
@@ -155,7 +155,7 @@ TEST_F(ListenerTest, ListensOnEveryAddressOfAName) {
 }
 
 TEST(ListenerBindTest, TakesBothFamiliesOnTheAddressForAll) {
-  auto listener = Listener::Bind({.host = "::", .port = 0}, 10);
+  auto listener = Listener::Bind("listen", {.host = "::", .port = 0}, 10);
   if (!listener.ok()) GTEST_SKIP() << "this machine has no IPv6: " << listener.status();
   EXPECT_TRUE(Client((*listener)->port(), "127.0.0.1").connected());
   EXPECT_TRUE(Client((*listener)->port(), "::1").connected());

@@ -39,7 +39,7 @@ TEST_F(OptionsTest, HasTheDocumentedDefaults) {
   EXPECT_THAT(faults_, IsEmpty());
   EXPECT_EQ(Describe(options),
             "model_dir=/m strict=false allow_nonfinite_weights=false "
-            "listen=127.0.0.1:50051 metrics_listen=127.0.0.1:9090 "
+            "listen=127.0.0.1:50051 metrics_listen=127.0.0.1:9090 health_listen=\"\" "
             "plaintext=false max_connections=1024 max_connection_inflight=64 max_connection_age=0 "
             "max_connection_age_grace=1m min_ping_interval=5s max_sequence_tokens=0 "
             "max_request_sequences=1024 max_request_tokens=65536 max_response_bytes=268435456 "
@@ -59,6 +59,7 @@ TEST_F(OptionsTest, TakesEveryFlagIntoItsOwnMember) {
                                 "--listen=0.0.0.0:1",
                                 "--plaintext",
                                 "--metrics_listen=[::1]:2",
+                                "--health_listen=[::]:3",
                                 "--max_connections=16",
                                 "--max_connection_inflight=3",
                                 "--max_connection_age=5m",
@@ -91,7 +92,7 @@ TEST_F(OptionsTest, TakesEveryFlagIntoItsOwnMember) {
   EXPECT_EQ(options.log_format, LogFormat::kJson);
   EXPECT_EQ(Describe(options),
             "model_dir=\"/m n\" strict=true allow_nonfinite_weights=true "
-            "listen=0.0.0.0:1 metrics_listen=[::1]:2 "
+            "listen=0.0.0.0:1 metrics_listen=[::1]:2 health_listen=[::]:3 "
             "plaintext=true max_connections=16 max_connection_inflight=3 max_connection_age=5m "
             "max_connection_age_grace=16s min_ping_interval=17s max_sequence_tokens=4 "
             "max_request_sequences=5 max_request_tokens=6 max_response_bytes=7000 "
@@ -194,10 +195,25 @@ TEST_F(OptionsTest, ServesWithoutTlsOnlyOnLoopbackOrWhenToldTo) {
   EXPECT_THAT(faults_, IsEmpty());
 }
 
+// It tells nothing that needs to be kept from anybody.
+TEST_F(OptionsTest, HealthAloneMayBePlaintextAnywhere) {
+  const Options options = Read({"--model_dir=/m", "--health_listen=0.0.0.0:8086"});
+  EXPECT_THAT(faults_, IsEmpty());
+  ASSERT_TRUE(options.health_listen.has_value());
+  EXPECT_EQ(options.health_listen->ToString(), "0.0.0.0:8086");
+  Read({"--model_dir=/m", "--health_listen=8086"});
+  EXPECT_THAT(faults_, ElementsAre(HasSubstr("--health_listen: expected HOST:PORT")));
+}
+
 TEST_F(OptionsTest, RefusesTheSameAddressTwice) {
   Read({"--model_dir=/m", "--listen=127.0.0.1:1", "--metrics_listen=127.0.0.1:1"});
   EXPECT_THAT(faults_, ElementsAre(HasSubstr("another address than --listen")));
-  Read({"--model_dir=/m", "--listen=127.0.0.1:0", "--metrics_listen=127.0.0.1:0"});
+  for (const char* taken : {"--health_listen=127.0.0.1:1", "--health_listen=127.0.0.1:2"}) {
+    Read({"--model_dir=/m", "--listen=127.0.0.1:1", "--metrics_listen=127.0.0.1:2", taken});
+    EXPECT_THAT(faults_, ElementsAre(HasSubstr("--health_listen: expected another address")));
+  }
+  Read({"--model_dir=/m", "--listen=127.0.0.1:0", "--metrics_listen=127.0.0.1:0",
+        "--health_listen=127.0.0.1:0"});
   EXPECT_THAT(faults_, IsEmpty());
 }
 
