@@ -6,14 +6,11 @@
 #include <limits>
 #include <new>
 #include <optional>
-#include <random>
 #include <utility>
 #include <variant>
 
 #include "absl/log/log.h"
-#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "server/batching/reason.h"
 #include "server/engine_runner.h"
@@ -25,23 +22,17 @@ namespace {
 
 // What a gRPC client can receive that nobody has configured.
 constexpr int64_t kDefaultResponseBytes = int64_t{4} << 20;
-constexpr size_t kMaxRequestIdBytes = 128;
 
 // Told to callers who are to try again when nothing better is known.
 constexpr absl::Duration kShortestRetry = absl::Milliseconds(10);
-
-bool IsPrintable(std::string_view text) {
-  return std::all_of(text.begin(), text.end(),
-                     [](char c) { return absl::ascii_isprint(static_cast<unsigned char>(c)); });
-}
 
 }  // namespace
 
 EncodeCall::EncodeCall(EncodeContext& service, grpc::CallbackServerContext& context, Method method)
     : service_(service),
+      identity_(IdentifyCall(context)),
       context_(context),
       method_(method),
-      peer_(context.peer()),
       arrival_(service.clock.Now()),
       has_deadline_(context.deadline() != std::chrono::system_clock::time_point::max()) {}
 
@@ -68,7 +59,6 @@ void EncodeCall::Start(const grpc::ByteBuffer& bytes) {
 // Everything that is checked before the work. Nothing: the batcher has accepted the call and ends
 // it, possibly before this returns.
 std::optional<Refusal> EncodeCall::Admit(const grpc::ByteBuffer& bytes) {
-  request_id_ = RequestId(context_, "");
   if (auto refusal = service_.NotServing()) return refusal;
   if (auto refusal = TakeSlot()) return refusal;
   // gRPC gives no message where the stream ended before it: that is no fault of the message.
@@ -77,7 +67,9 @@ std::optional<Refusal> EncodeCall::Admit(const grpc::ByteBuffer& bytes) {
     return RefusalOf(GoneError());
   }
   if (auto refusal = DecodeEncodeRequest(bytes, service_.options.limits, decoded_)) return refusal;
-  request_id_ = RequestId(context_, decoded_.message->request_id());
+  if (const std::string& chosen = decoded_.message->request_id(); IsRequestId(chosen)) {
+    identity_.request_id = chosen;
+  }
   if (auto refusal = service_.WrongModel(decoded_.message->model())) return refusal;
   if (auto refusal = Check()) return refusal;
   int64_t answer_bytes = 0;
@@ -89,13 +81,13 @@ std::optional<Refusal> EncodeCall::Admit(const grpc::ByteBuffer& bytes) {
 }
 
 std::optional<Refusal> EncodeCall::TakeSlot() {
-  has_slot_ = service_.connections.Take(peer_);
+  has_slot_ = service_.connections.Take(identity_.peer);
   if (has_slot_) return std::nullopt;
   return ConnectionBusy();
 }
 
 std::optional<Refusal> EncodeCall::HoldOfConnection() {
-  held_of_connection_ = service_.connections.Hold(peer_, held_bytes_);
+  held_of_connection_ = service_.connections.Hold(identity_.peer, held_bytes_);
   if (held_of_connection_) return std::nullopt;
   return ConnectionBusy();
 }
@@ -137,7 +129,7 @@ std::optional<Refusal> EncodeCall::Check() {
   max_response_bytes_ = std::min(asked, ceiling);
 
   Violations violations = std::move(decoded_.faults);
-  if (!message.request_id().empty() && message.request_id() != request_id_) {
+  if (!message.request_id().empty() && !IsRequestId(message.request_id())) {
     ++violations.total;
     violations.listed.insert(
         violations.listed.begin(),
@@ -219,7 +211,7 @@ void EncodeCall::Done() {
     done_ = true;
   }
   if (alarm_.has_value()) alarm_->Cancel();
-  if (has_slot_) service_.connections.Give(peer_, held_bytes_);
+  if (has_slot_) service_.connections.Give(identity_.peer, held_bytes_);
   self_.reset();
 }
 
@@ -237,7 +229,7 @@ absl::Status EncodeCall::DeadlineError() {
 ResponseInfo EncodeCall::InfoOfResponse(std::optional<CallTiming> timing) const {
   return {.timing = timing,
           .numerics_id = service_.served.engine->info().numerics_id,
-          .request_id = request_id_};
+          .request_id = identity_.request_id};
 }
 
 void EncodeCall::Succeed(CallRecord record) {
@@ -247,13 +239,11 @@ void EncodeCall::Succeed(CallRecord record) {
 
 void EncodeCall::Refuse(Refusal refusal, std::optional<CallTiming> timing) {
   if (refusal.status.code() == absl::StatusCode::kInternal) {
-    LOG(ERROR) << "A call failed. reason=" << refusal.reason
-               << " request_id=" << LogValue(request_id_) << " peer=" << LogValue(peer_)
+    LOG(ERROR) << "A call failed. reason=" << refusal.reason << " " << identity_.ToLog()
                << " status=" << LogValue(refusal.status.ToString());
   } else {
-    LOG_EVERY_N_SEC(INFO, 0.1) << "A call was refused. reason=" << refusal.reason
-                               << " request_id=" << LogValue(request_id_)
-                               << " peer=" << LogValue(peer_)
+    LOG_EVERY_N_SEC(INFO, 0.1) << "A call was refused. reason=" << refusal.reason << " "
+                               << identity_.ToLog()
                                << " status=" << LogValue(refusal.status.ToString())
                                << " refused_so_far=" << COUNTER;
   }
@@ -262,13 +252,15 @@ void EncodeCall::Refuse(Refusal refusal, std::optional<CallTiming> timing) {
                        .reason = refusal.reason,
                        .whole = Elapsed(),
                        .timing = timing};
-  End(ToGrpcStatus(refusal, request_id_), record);
+  End(ToGrpcStatus(refusal, identity_.request_id), record);
 }
 
 // The end of every call, once. gRPC may be done with the call before this returns.
 void EncodeCall::End(const grpc::Status& status, CallRecord& record) {
   ended_.store(true, std::memory_order_release);
-  if (has_slot_) service_.connections.Answered(peer_, held_of_connection_ ? 0 : held_bytes_);
+  if (has_slot_) {
+    service_.connections.Answered(identity_.peer, held_of_connection_ ? 0 : held_bytes_);
+  }
   record.method = method_;
   record.without_deadline = !has_deadline_;
   service_.metrics.CallEnded(record);
@@ -303,20 +295,6 @@ Refusal RefusalOf(absl::Status status) {
       refusal.reason = "ENGINE_FAILURE";
   }
   return refusal;
-}
-
-std::string RequestId(const grpc::CallbackServerContext& context, const std::string& chosen) {
-  const auto acceptable = [](std::string_view id) {
-    return !id.empty() && id.size() <= kMaxRequestIdBytes && IsPrintable(id);
-  };
-  if (acceptable(chosen)) return chosen;
-  const auto& metadata = context.client_metadata();
-  if (const auto found = metadata.find("x-request-id"); found != metadata.end()) {
-    const std::string_view id(found->second.data(), found->second.size());
-    if (acceptable(id)) return std::string(id);
-  }
-  thread_local std::mt19937_64 random(std::random_device{}());
-  return absl::StrFormat("%016x", random());
 }
 
 bool RanOutOfTime(absl::Duration allowed, absl::Duration left) {

@@ -22,6 +22,7 @@
 #include "engine/validation.h"
 #include "server/answer_encoder.h"
 #include "server/batching/batcher.h"
+#include "server/call_identity.h"
 #include "server/encode_service.h"
 #include "server/metrics.h"
 #include "server/mutex.h"
@@ -96,7 +97,7 @@ class EncodeCall : public std::enable_shared_from_this<EncodeCall> {
   absl::Status GoneError() const;
 
   EncodeContext& service_;
-  std::string request_id_;
+  CallIdentity identity_;
   DecodedRequest decoded_;
   Plan plan_;
 
@@ -112,7 +113,6 @@ class EncodeCall : public std::enable_shared_from_this<EncodeCall> {
 
   grpc::CallbackServerContext& context_;
   const Method method_;
-  const std::string peer_;
   const absl::Time arrival_;
   const bool has_deadline_;           // of the caller's own
   absl::Time deadline_;               // by the service's clock
@@ -132,10 +132,6 @@ Refusal OutOfMemory(std::string_view what);
 
 // What the batcher said of work that it had accepted, or would not accept.
 Refusal RefusalOf(absl::Status status);
-
-// The id of a call: what the caller chose, else the metadata `x-request-id` when it is at most 128
-// printable ASCII characters, else made up.
-std::string RequestId(const grpc::CallbackServerContext& context, const std::string& chosen);
 
 // True when a call that gRPC has cancelled ran out of its time rather than having been given up.
 // gRPC does not say which: a caller's own timer and its cancellation look alike, and reach the

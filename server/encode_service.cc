@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "engine/validation.h"
 #include "server/answer_encoder.h"
-#include "server/encode_call.h"
+#include "server/call_identity.h"
 #include "server/encode_chunked.h"
 #include "server/encode_whole.h"
 
@@ -124,6 +124,7 @@ grpc::ServerUnaryReactor* EncodeService::GetModel(grpc::CallbackServerContext* c
                                                   const grpc::ByteBuffer* request,
                                                   grpc::ByteBuffer* response) {
   const absl::Time arrival = context_.clock.Now();
+  const CallIdentity identity = IdentifyCall(*context);
   context_.metrics.CallStarted();
   const auto refusal = AnswerGetModel(context_, *request, *response);
   CallRecord record = {.method = Method::kGetModel, .whole = context_.clock.Now() - arrival};
@@ -131,7 +132,7 @@ grpc::ServerUnaryReactor* EncodeService::GetModel(grpc::CallbackServerContext* c
   if (refusal.has_value()) {
     record.code = static_cast<int>(refusal->status.code());
     record.reason = refusal->reason;
-    status = ToGrpcStatus(*refusal, RequestId(*context, ""));
+    status = ToGrpcStatus(*refusal, identity.request_id);
   }
   context_.metrics.CallEnded(record);
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();

@@ -49,7 +49,8 @@ class WholeCall final : public EncodeCall, public EngineCall, public grpc::Serve
 
  private:
   void LimitAnswer(RequestLimits& limits) const override {
-    const size_t ids_bytes = request_id_.size() + service_.served.engine->info().numerics_id.size();
+    const size_t ids_bytes =
+        identity_.request_id.size() + service_.served.engine->info().numerics_id.size();
     limits.max_response_bytes = max_response_bytes();
     limits.framing_bytes = [ids_bytes](const Plan& plan) { return FramingBytes(plan, ids_bytes); };
   }

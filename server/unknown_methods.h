@@ -5,7 +5,7 @@
 #include <grpcpp/generic/async_generic_service.h>
 
 #include "server/batching/clock.h"
-#include "server/encode_call.h"
+#include "server/call_identity.h"
 #include "server/metrics.h"
 #include "server/status.h"
 
@@ -24,6 +24,7 @@ class UnknownMethods final : public grpc::CallbackGenericService {
     };
 
     const absl::Time arrival = clock_.Now();
+    const CallIdentity identity = IdentifyCall(*context);
     metrics_.CallStarted();
     const Refusal refusal = {
         .status = absl::UnimplementedError(
@@ -34,7 +35,7 @@ class UnknownMethods final : public grpc::CallbackGenericService {
                         .code = static_cast<int>(refusal.status.code()),
                         .reason = refusal.reason,
                         .whole = clock_.Now() - arrival});
-    return new Refusing(ToGrpcStatus(refusal, RequestId(*context, "")));
+    return new Refusing(ToGrpcStatus(refusal, identity.request_id));
   }
 
  private:
