@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <vector>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
@@ -13,6 +14,13 @@ namespace encoderd {
 namespace {
 
 constexpr const char* kTraceparent = "traceparent";
+
+std::string ClientOf(const grpc::CallbackServerContext& context) {
+  const auto connection = context.auth_context();
+  if (!connection->IsPeerAuthenticated()) return "";
+  const std::vector<grpc::string_ref> names = connection->GetPeerIdentity();
+  return names.empty() ? "" : std::string(names.front().data(), names.front().size());
+}
 
 std::string RequestIdOf(const grpc::CallbackServerContext& context) {
   const auto& metadata = context.client_metadata();
@@ -34,6 +42,7 @@ std::optional<Traceparent> TraceparentOf(const grpc::CallbackServerContext& cont
 
 std::string CallIdentity::ToLog() const {
   std::string text = absl::StrCat("request_id=", LogValue(request_id), " peer=", LogValue(peer));
+  if (!client.empty()) absl::StrAppend(&text, " client=", LogValue(client));
   if (parent.has_value()) {
     absl::StrAppend(&text, " trace_id=", parent->trace_id, " span_id=", span_id);
   }
@@ -42,6 +51,7 @@ std::string CallIdentity::ToLog() const {
 
 CallIdentity IdentifyCall(grpc::CallbackServerContext& context) {
   CallIdentity identity = {.peer = context.peer(),
+                           .client = ClientOf(context),
                            .request_id = RequestIdOf(context),
                            .parent = TraceparentOf(context)};
   if (!identity.parent.has_value()) return identity;

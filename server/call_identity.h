@@ -17,11 +17,12 @@ namespace encoderd {
 
 struct CallIdentity {
   std::string peer;  // the connection, as gRPC writes it: "ipv4:127.0.0.1:40312"
+  std::string client;  // the name in the certificate that TLS has verified, "" without one
   std::string request_id;
   std::optional<Traceparent> parent;  // the caller's span; nothing without a valid traceparent
   std::string span_id;                // ours below it, "" without one
 
-  // The tail of a log line, "request_id=… peer=…" and, of a traced call, trace and span.
+  // The tail of a log line: "request_id=… peer=…", and the others where they are there.
   std::string ToLog() const;
 };
 

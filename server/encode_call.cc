@@ -30,11 +30,12 @@ constexpr absl::Duration kShortestRetry = absl::Milliseconds(10);
 
 EncodeCall::EncodeCall(EncodeContext& service, grpc::CallbackServerContext& context, Method method)
     : service_(service),
-      identity_(IdentifyCall(context)),
+      record_{.method = method,
+              .identity = IdentifyCall(context),
+              .without_deadline =
+                  context.deadline() == std::chrono::system_clock::time_point::max()},
       context_(context),
-      method_(method),
-      arrival_(service.clock.Now()),
-      has_deadline_(context.deadline() != std::chrono::system_clock::time_point::max()) {}
+      arrival_(service.clock.Now()) {}
 
 // Whoever of gRPC and the workers lets go last.
 EncodeCall::~EncodeCall() {
@@ -43,7 +44,8 @@ EncodeCall::~EncodeCall() {
 
 void EncodeCall::Start(const grpc::ByteBuffer& bytes) {
   self_ = shared_from_this();
-  service_.metrics.CallStarted();
+  service_.calls.CallStarted();
+  record_.request_bytes = static_cast<int64_t>(bytes.Length());
   std::optional<Refusal> refusal;
   try {
     refusal = Admit(bytes);
@@ -68,26 +70,26 @@ std::optional<Refusal> EncodeCall::Admit(const grpc::ByteBuffer& bytes) {
   }
   if (auto refusal = DecodeEncodeRequest(bytes, service_.options.limits, decoded_)) return refusal;
   if (const std::string& chosen = decoded_.message->request_id(); IsRequestId(chosen)) {
-    identity_.request_id = chosen;
+    record_.identity.request_id = chosen;
   }
   if (auto refusal = service_.WrongModel(decoded_.message->model())) return refusal;
   if (auto refusal = Check()) return refusal;
   int64_t answer_bytes = 0;
   if (auto refusal = PrepareAnswer(answer_bytes)) return refusal;
-  if (auto refusal = TakeMemory(static_cast<int64_t>(bytes.Length()), answer_bytes)) return refusal;
+  if (auto refusal = TakeMemory(record_.request_bytes, answer_bytes)) return refusal;
   SetDeadline();
   admitted_.store(true, std::memory_order_release);
   return Begin();
 }
 
 std::optional<Refusal> EncodeCall::TakeSlot() {
-  has_slot_ = service_.connections.Take(identity_.peer);
+  has_slot_ = service_.connections.Take(record_.identity.peer);
   if (has_slot_) return std::nullopt;
   return ConnectionBusy();
 }
 
 std::optional<Refusal> EncodeCall::HoldOfConnection() {
-  held_of_connection_ = service_.connections.Hold(identity_.peer, held_bytes_);
+  held_of_connection_ = service_.connections.Hold(record_.identity.peer, held_bytes_);
   if (held_of_connection_) return std::nullopt;
   return ConnectionBusy();
 }
@@ -157,7 +159,7 @@ std::optional<Refusal> EncodeCall::Check() {
 
 // The caller's deadline, which gRPC watches, or the default one, which we watch.
 void EncodeCall::SetDeadline() {
-  if (has_deadline_) {
+  if (has_deadline()) {
     // Both clocks are read now: the call may have taken long to get here.
     deadline_ = service_.clock.Now() + (absl::FromChrono(context_.deadline()) - absl::Now());
     return;
@@ -200,7 +202,7 @@ absl::Status EncodeCall::GoneError() const {
   if (service_.phase.load(std::memory_order_acquire) == EncodeContext::Phase::kCuttingOff) {
     return absl::UnavailableError("the server is shutting down");
   }
-  const bool timeout = has_deadline_ && RanOutOfTime(deadline_ - arrival_,
+  const bool timeout = has_deadline() && RanOutOfTime(deadline_ - arrival_,
                                                      deadline_ - service_.clock.Now());
   return timeout ? DeadlineError() : absl::CancelledError("the caller cancelled the call");
 }
@@ -211,7 +213,7 @@ void EncodeCall::Done() {
     done_ = true;
   }
   if (alarm_.has_value()) alarm_->Cancel();
-  if (has_slot_) service_.connections.Give(identity_.peer, held_bytes_);
+  if (has_slot_) service_.connections.Give(record_.identity.peer, held_bytes_);
   self_.reset();
 }
 
@@ -229,41 +231,41 @@ absl::Status EncodeCall::DeadlineError() {
 ResponseInfo EncodeCall::InfoOfResponse(std::optional<CallTiming> timing) const {
   return {.timing = timing,
           .numerics_id = service_.served.engine->info().numerics_id,
-          .request_id = identity_.request_id};
+          .request_id = record_.identity.request_id};
 }
 
-void EncodeCall::Succeed(CallRecord record) {
-  record.whole = Elapsed();
-  End(grpc::Status::OK, record);
+void EncodeCall::Succeed(std::optional<CallTiming> timing) {
+  record_.timing = std::move(timing);
+  End(grpc::Status::OK);
 }
 
 void EncodeCall::Refuse(Refusal refusal, std::optional<CallTiming> timing) {
   if (refusal.status.code() == absl::StatusCode::kInternal) {
-    LOG(ERROR) << "A call failed. reason=" << refusal.reason << " " << identity_.ToLog()
+    LOG(ERROR) << "A call failed. reason=" << refusal.reason << " " << record_.identity.ToLog()
                << " status=" << LogValue(refusal.status.ToString());
   } else {
     LOG_EVERY_N_SEC(INFO, 0.1) << "A call was refused. reason=" << refusal.reason << " "
-                               << identity_.ToLog()
+                               << record_.identity.ToLog()
                                << " status=" << LogValue(refusal.status.ToString())
                                << " refused_so_far=" << COUNTER;
   }
   AddRetryPushback(refusal, context_);
-  CallRecord record = {.code = static_cast<int>(refusal.status.code()),
-                       .reason = refusal.reason,
-                       .whole = Elapsed(),
-                       .timing = timing};
-  End(ToGrpcStatus(refusal, identity_.request_id), record);
+  record_.code = static_cast<int>(refusal.status.code());
+  record_.reason = refusal.reason;
+  record_.timing = std::move(timing);
+  End(ToGrpcStatus(refusal, record_.identity.request_id));
 }
 
 // The end of every call, once. gRPC may be done with the call before this returns.
-void EncodeCall::End(const grpc::Status& status, CallRecord& record) {
+void EncodeCall::End(const grpc::Status& status) {
   ended_.store(true, std::memory_order_release);
   if (has_slot_) {
-    service_.connections.Answered(identity_.peer, held_of_connection_ ? 0 : held_bytes_);
+    service_.connections.Answered(record_.identity.peer, held_of_connection_ ? 0 : held_bytes_);
   }
-  record.method = method_;
-  record.without_deadline = !has_deadline_;
-  service_.metrics.CallEnded(record);
+  record_.whole = Elapsed();
+  record_.sequences = static_cast<int64_t>(decoded_.request.sequences.size());
+  record_.tokens = plan_.token_offsets.empty() ? 0 : plan_.token_offsets.back();
+  service_.calls.CallEnded(record_);
   FinishReactor(status);
 }
 

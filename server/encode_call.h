@@ -22,9 +22,8 @@
 #include "engine/validation.h"
 #include "server/answer_encoder.h"
 #include "server/batching/batcher.h"
-#include "server/call_identity.h"
+#include "server/call_record.h"
 #include "server/encode_service.h"
-#include "server/metrics.h"
 #include "server/mutex.h"
 #include "server/request_decoder.h"
 #include "server/status.h"
@@ -80,8 +79,8 @@ class EncodeCall : public std::enable_shared_from_this<EncodeCall> {
   // Why the batcher would not take work, with when to come again.
   Refusal NotSubmitted(absl::Status status) const;
 
-  // The end of a call whose answer is complete; `record` has what the answer is.
-  void Succeed(CallRecord record);
+  // The end of a call whose answer is complete.
+  void Succeed(std::optional<CallTiming> timing);
   void Refuse(Refusal refusal, std::optional<CallTiming> timing);
   // The largest message that the caller can receive, no more than the server allows.
   int64_t max_response_bytes() const { return max_response_bytes_; }
@@ -97,7 +96,7 @@ class EncodeCall : public std::enable_shared_from_this<EncodeCall> {
   absl::Status GoneError() const;
 
   EncodeContext& service_;
-  CallIdentity identity_;
+  CallRecord record_;  // what is known of the call so far; a method adds the answer's bytes
   DecodedRequest decoded_;
   Plan plan_;
 
@@ -109,12 +108,11 @@ class EncodeCall : public std::enable_shared_from_this<EncodeCall> {
   void SetDeadline();
   Refusal ConnectionBusy() const;
   absl::Duration RetryAfter() const;
-  void End(const grpc::Status& status, CallRecord& record);
+  bool has_deadline() const { return !record_.without_deadline; }  // of the caller's own
+  void End(const grpc::Status& status);
 
   grpc::CallbackServerContext& context_;
-  const Method method_;
   const absl::Time arrival_;
-  const bool has_deadline_;           // of the caller's own
   absl::Time deadline_;               // by the service's clock
   std::shared_ptr<EncodeCall> self_;  // until Done
   bool has_slot_ = false;

@@ -437,18 +437,17 @@ void ChunkedCall::OnWriteDone(bool ok) {
 // Nothing else is under way.
 void ChunkedCall::EndStream() {
   std::optional<Refusal> failure;
-  CallRecord record = {.sequences = static_cast<int64_t>(decoded_.request.sequences.size()),
-                       .tokens = plan_.token_offsets.back()};
+  std::optional<CallTiming> timing;
   {
     MutexLock lock(mutex_);
     failure = std::move(failure_);
-    record.timing = timing_;
-    record.answer_bytes = sent_bytes_;
+    timing = timing_;
+    record_.answer_bytes = sent_bytes_;
   }
   if (failure.has_value()) {
-    Refuse(*std::move(failure), record.timing);
+    Refuse(*std::move(failure), timing);
   } else {
-    Succeed(record);
+    Succeed(timing);
   }
 }
 

@@ -124,17 +124,20 @@ grpc::ServerUnaryReactor* EncodeService::GetModel(grpc::CallbackServerContext* c
                                                   const grpc::ByteBuffer* request,
                                                   grpc::ByteBuffer* response) {
   const absl::Time arrival = context_.clock.Now();
-  const CallIdentity identity = IdentifyCall(*context);
-  context_.metrics.CallStarted();
+  CallRecord record = {.method = Method::kGetModel,
+                       .identity = IdentifyCall(*context),
+                       .request_bytes = static_cast<int64_t>(request->Length())};
+  context_.calls.CallStarted();
   const auto refusal = AnswerGetModel(context_, *request, *response);
-  CallRecord record = {.method = Method::kGetModel, .whole = context_.clock.Now() - arrival};
   grpc::Status status;
   if (refusal.has_value()) {
     record.code = static_cast<int>(refusal->status.code());
     record.reason = refusal->reason;
-    status = ToGrpcStatus(*refusal, identity.request_id);
+    status = ToGrpcStatus(*refusal, record.identity.request_id);
   }
-  context_.metrics.CallEnded(record);
+  record.answer_bytes = static_cast<int64_t>(response->Length());
+  record.whole = context_.clock.Now() - arrival;
+  context_.calls.CallEnded(record);
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
   reactor->Finish(status);
   return reactor;

@@ -16,9 +16,9 @@
 #include "engine/engine.h"
 #include "server/batching/batcher.h"
 #include "server/batching/clock.h"
+#include "server/call_record.h"
 #include "server/connection_slots.h"
 #include "server/memory_budget.h"
-#include "server/metrics.h"
 #include "server/precision_trial.h"
 #include "server/request_decoder.h"
 #include "server/status.h"
@@ -49,10 +49,10 @@ inline constexpr int64_t kConnectionsThatMayStall = 4;
 // What every call needs. Fields are constant or thread-safe.
 struct EncodeContext {
   EncodeContext(const EncodeOptions& service_options, Clock& service_clock,
-                Metrics& service_metrics)
+                CallObserver& call_observer)
       : options(service_options),
         clock(service_clock),
-        metrics(service_metrics),
+        calls(call_observer),
         connections(service_options.max_connection_inflight,
                     service_options.max_inflight_bytes / kConnectionsThatMayStall),
         memory(service_options.max_inflight_bytes) {}
@@ -66,7 +66,7 @@ struct EncodeContext {
 
   const EncodeOptions options;
   Clock& clock;
-  Metrics& metrics;
+  CallObserver& calls;
   ConnectionSlots connections;
   MemoryBudget memory;
   Served served;  // constant once the phase has left kLoading
@@ -78,8 +78,9 @@ class EncodeService final
           v1::EncoderService::WithRawCallbackMethod_EncodeChunked<
               v1::EncoderService::WithRawCallbackMethod_GetModel<v1::EncoderService::Service>>> {
  public:
-  EncodeService(const EncodeOptions& options, Clock& clock, Metrics& metrics)
-      : context_(options, clock, metrics) {}
+  // What is referred to must outlive every call.
+  EncodeService(const EncodeOptions& options, Clock& clock, CallObserver& calls)
+      : context_(options, clock, calls) {}
 
   // Takes calls from now on; until then they get UNAVAILABLE. What `served` points to must outlive
   // every call. REQUIRES: called once.

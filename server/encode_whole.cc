@@ -36,10 +36,8 @@ class WholeCall final : public EncodeCall, public EngineCall, public grpc::Serve
       Refuse(OutOfMemory("the answer"), timing);
       return;
     }
-    Succeed({.timing = timing,
-             .sequences = static_cast<int64_t>(info_.sequences.size()),
-             .tokens = plan_.token_offsets.back(),
-             .answer_bytes = static_cast<int64_t>(response_.Length())});
+    record_.answer_bytes = static_cast<int64_t>(response_.Length());
+    Succeed(timing);
   }
 
   // ---- What gRPC tells us ----
@@ -50,7 +48,7 @@ class WholeCall final : public EncodeCall, public EngineCall, public grpc::Serve
  private:
   void LimitAnswer(RequestLimits& limits) const override {
     const size_t ids_bytes =
-        identity_.request_id.size() + service_.served.engine->info().numerics_id.size();
+        record_.identity.request_id.size() + service_.served.engine->info().numerics_id.size();
     limits.max_response_bytes = max_response_bytes();
     limits.framing_bytes = [ids_bytes](const Plan& plan) { return FramingBytes(plan, ids_bytes); };
   }

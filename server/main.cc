@@ -110,7 +110,10 @@ ExitCode Serve(const Options& options, const Signals& signals) {
   auto metrics = Metrics::Start(options.metrics_listen.ToString(), Version(), BuildId());
   if (!metrics.ok()) return Fail(kPortTaken, metrics.status());
   auto server = Server::Listen(options, **metrics);
-  if (!server.ok()) return Fail(kPortTaken, server.status());
+  if (!server.ok()) {
+    return Fail(absl::IsInvalidArgument(server.status()) ? kBadFlags : kPortTaken,
+                server.status());
+  }
   LOG(INFO) << "Listening. version=" << Version() << " build_id=" << BuildId()
             << " port=" << (*server)->port() << " metrics_port=" << (*metrics)->port()
             << " health_port=" << (*server)->health_port() << " " << Describe(options);

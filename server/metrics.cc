@@ -30,18 +30,8 @@ using prometheus::MetricFamily;
 using prometheus::MetricType;
 using prometheus::Registry;
 
-constexpr std::array kMethods = {"Encode", "EncodeChunked", "GetModel", "other"};  // by Method
-
 // Those whose calls wait for a worker.
 constexpr std::array kQueued = {Method::kEncode, Method::kEncodeChunked};
-
-constexpr std::array kCodes = {
-    "OK",        "CANCELLED",      "UNKNOWN",           "INVALID_ARGUMENT",   "DEADLINE_EXCEEDED",
-    "NOT_FOUND", "ALREADY_EXISTS", "PERMISSION_DENIED", "RESOURCE_EXHAUSTED", "FAILED_PRECONDITION",
-    "ABORTED",   "OUT_OF_RANGE",   "UNIMPLEMENTED",     "INTERNAL",           "UNAVAILABLE",
-    "DATA_LOSS", "UNAUTHENTICATED"};  // by grpc::StatusCode
-
-constexpr size_t kUnknownCode = 2;
 
 constexpr std::array kShadowDrops = {"no_room", "too_large", "failed"};  // by ShadowDrop
 
@@ -207,11 +197,11 @@ struct Metrics::State {
   const std::shared_ptr<Registry> registry = std::make_shared<Registry>();
   const std::shared_ptr<ScrapedValues> scraped = std::make_shared<ScrapedValues>();
 
-  std::array<std::array<Counter*, kCodes.size()>, kMethods.size()> calls;  // [method][code]
-  std::array<Histogram*, kMethods.size()> whole_seconds;
+  std::array<std::array<Counter*, kCodeNames.size()>, kMethodNames.size()> calls;  // [method][code]
+  std::array<Histogram*, kMethodNames.size()> whole_seconds;
   // Null for methods that never queue.
-  std::array<Histogram*, kMethods.size()> queue_seconds = {};
-  std::array<Histogram*, kMethods.size()> compute_seconds = {};
+  std::array<Histogram*, kMethodNames.size()> queue_seconds = {};
+  std::array<Histogram*, kMethodNames.size()> compute_seconds = {};
   std::map<std::string_view, Counter*> refusals;
 
   Counter& without_deadline =
@@ -238,6 +228,9 @@ struct Metrics::State {
   Counter& batches_abandoned =
       AddCounter(*registry, "encoderd_batches_abandoned_total",
                  "Batches that were not run to their end, because every caller had gone.");
+  Counter& access_log_dropped =
+      AddCounter(*registry, "encoderd_access_log_dropped_total",
+                 "Lines of the access log that found no room or could not be written.");
   Counter& shadow_sampled = AddCounter(*registry, "encoderd_shadow_sampled_total",
                                        "Sequences that were sampled to be compared with fp32.");
   Histogram& shadow_error =
@@ -270,20 +263,20 @@ Metrics::State::State(const std::string& version, const std::string& build_id) {
               "Time of calls by phase: queue (arrival to first start), compute (first start to "
               "last end) of those that were queued, whole (arrival to end) of all.")
           .Register(*registry);
-  for (size_t method = 0; method < kMethods.size(); ++method) {
-    for (size_t code = 0; code < kCodes.size(); ++code) {
+  for (size_t method = 0; method < kMethodNames.size(); ++method) {
+    for (size_t code = 0; code < kCodeNames.size(); ++code) {
       calls[method][code] =
-          &calls_family.Add({{"method", kMethods[method]}, {"code", kCodes[code]}});
+          &calls_family.Add({{"method", kMethodNames[method]}, {"code", kCodeNames[code]}});
     }
     whole_seconds[method] =
-        &seconds_family.Add({{"method", kMethods[method]}, {"phase", "whole"}}, SecondsBuckets());
+        &seconds_family.Add({{"method", kMethodNames[method]}, {"phase", "whole"}}, SecondsBuckets());
   }
   for (const Method queued : kQueued) {
-    const auto method = static_cast<size_t>(queued);
+    const size_t method = IndexOf(queued);
     queue_seconds[method] =
-        &seconds_family.Add({{"method", kMethods[method]}, {"phase", "queue"}}, SecondsBuckets());
+        &seconds_family.Add({{"method", kMethodNames[method]}, {"phase", "queue"}}, SecondsBuckets());
     compute_seconds[method] =
-        &seconds_family.Add({{"method", kMethods[method]}, {"phase", "compute"}}, SecondsBuckets());
+        &seconds_family.Add({{"method", kMethodNames[method]}, {"phase", "compute"}}, SecondsBuckets());
   }
 
   auto& refusals_family = prometheus::BuildCounter()
@@ -326,9 +319,8 @@ int Metrics::port() const { return state_->http == nullptr ? 0 : state_->http->p
 void Metrics::CallStarted() { state_->in_flight.Increment(); }
 
 void Metrics::CallEnded(const CallRecord& call) {
-  const auto method = static_cast<size_t>(call.method);
-  const bool known = call.code >= 0 && static_cast<size_t>(call.code) < kCodes.size();
-  state_->calls[method][known ? static_cast<size_t>(call.code) : kUnknownCode]->Increment();
+  const size_t method = IndexOf(call.method);
+  state_->calls[method][IndexOfCode(call.code)]->Increment();
   state_->whole_seconds[method]->Observe(absl::ToDoubleSeconds(call.whole));
   if (call.without_deadline) state_->without_deadline.Increment();
 
@@ -347,6 +339,10 @@ void Metrics::CallEnded(const CallRecord& call) {
     (found != state_->refusals.end() ? found->second : state_->refusals.at("OTHER"))->Increment();
   }
   state_->in_flight.Decrement();
+}
+
+void Metrics::AccessLogDropped(int64_t lines) {
+  state_->access_log_dropped.Increment(static_cast<double>(lines));
 }
 
 void Metrics::OnBatch(const BatchObservation& batch) {

@@ -13,21 +13,17 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 
 #include "absl/status/statusor.h"
-#include "absl/time/time.h"
 #include "server/batching/batcher.h"
+#include "server/call_record.h"
 #include "server/listener.h"
 #include "server/precision_trial.h"
 
 namespace encoderd {
-
-// kOther: a method that the server does not have.
-enum class Method { kEncode, kEncodeChunked, kGetModel, kOther };
 
 // Why calls are refused or fail, as ErrorInfo.reason has it: those of engine/validation.h, then
 // those of the server itself. The label `reason` of encoderd_refusals_total.
@@ -78,19 +74,6 @@ inline constexpr std::string_view kReasons[] = {
     "OTHER",                 // a name that is not in this list
 };
 
-// One call that has ended.
-struct CallRecord {
-  Method method = Method::kOther;
-  int code = 0;                      // of grpc::StatusCode, 0 … 16
-  std::string_view reason;           // of kReasons; empty if and only if the code is OK
-  absl::Duration whole;              // arrival to end
-  std::optional<CallTiming> timing;  // of calls that the batcher accepted
-  int64_t sequences = 0;             // sent; counted when the code is OK
-  int64_t tokens = 0;                //   "
-  int64_t answer_bytes = 0;          //   "
-  bool without_deadline = false;     // the caller set none
-};
-
 struct ModelLabels {
   std::string name, family, precision, isa, numerics_id;
 };
@@ -99,7 +82,7 @@ struct ModelLabels {
 enum class ShadowDrop { kNoRoom, kTooLarge, kFailed };
 
 // Thread-safe.
-class Metrics : public BatchObserver {
+class Metrics : public BatchObserver, public CallObserver {
  public:
   // Serves GET /metrics on `listen` ("127.0.0.1:9090", "[::]:0"; port 0: any free one; "": nowhere,
   // for tests that read Text()). Errors: kUnavailable when the address cannot be bound.
@@ -110,9 +93,11 @@ class Metrics : public BatchObserver {
 
   int port() const;  // bound; 0 when it serves nowhere
 
-  // One of each for every call.
-  void CallStarted();
-  void CallEnded(const CallRecord& call);
+  void CallStarted() override;
+  void CallEnded(const CallRecord& call) override;
+
+  // Lines of the access log.
+  void AccessLogDropped(int64_t lines);
 
   void OnBatch(const BatchObservation& batch) override;
 

@@ -144,6 +144,14 @@ ABSL_FLAG(std::string, log_format, "text", "How log lines look: text or json. On
 ABSL_FLAG(std::string, termination_log, "",
           "File that the reason of a fatal end is written to as well, such as "
           "/dev/termination-log under Kubernetes.");
+ABSL_FLAG(std::string, access_log, "",
+          "File that gets a line of JSON for each call that has ended: when, who, what became of it, "
+          "sizes and times; never what a call sent or got. Appended to, and made anew when it has "
+          "been moved away; - = stdout. A line that cannot be written is dropped and counted, and "
+          "holds no call up. \"\" = none.");
+ABSL_FLAG(std::string, access_log_rate, "1/1",
+          "Part of the calls that the access log has, as 1/N; those that end with INTERNAL are "
+          "always in it. 0 = those alone. N: 1 to 1000000000.");
 ABSL_FLAG(bool, version, false, "Print version and build id, and exit.");
 
 namespace encoderd {
@@ -166,7 +174,7 @@ const std::vector<FlagGroup>& Groups() {
       {"Workers and batches", {"workers", "max_batch_tokens", "max_batch_wait", "isa_max"}},
       {"Precision", {"precision", "precision_error_max", "precision_file", "shadow_rate"}},
       {"Shutdown", {"drain_delay", "drain_timeout"}},
-      {"Log", {"log_format", "termination_log", "version"}}};
+      {"Log", {"log_format", "termination_log", "access_log", "access_log_rate", "version"}}};
   return *groups;
 }
 
@@ -177,7 +185,7 @@ std::string NameOf(std::optional<Precision> precision) {
 }
 
 // N of "1/N", 0 of "0"; nothing of anything else.
-std::optional<int64_t> ShadowEvery(std::string_view rate) {
+std::optional<int64_t> OneIn(std::string_view rate) {
   if (rate == "0") return 0;
   int64_t every = 0;
   if (!rate.starts_with("1/")) return std::nullopt;
@@ -188,6 +196,8 @@ std::optional<int64_t> ShadowEvery(std::string_view rate) {
   }
   return every;
 }
+
+std::string RateText(int64_t every) { return every > 0 ? absl::StrCat("1/", every) : "0"; }
 
 // Collects faults, each as one line that names the flag.
 class Checker {
@@ -216,6 +226,13 @@ class Checker {
       Fault(flag, absl::StrCat(absl::FormatDuration(least), " to ", absl::FormatDuration(most)),
             absl::FormatDuration(value));
     }
+  }
+
+  // What OneIn makes of it; 0 if that is nothing.
+  int64_t Rate(std::string_view flag, const std::string& text) {
+    const auto every = OneIn(text);
+    if (!every.has_value()) Fault(flag, "0 or 1/N with N from 1 to 1000000000", LogValue(text));
+    return every.value_or(0);
   }
 
   // An address that listens nowhere, if it cannot be read.
@@ -396,8 +413,11 @@ Options ReadOptions(std::vector<std::string>& faults) {
       .min_ping_interval = absl::GetFlag(FLAGS_min_ping_interval),
       .precision_error_max = absl::GetFlag(FLAGS_precision_error_max),
       .precision_file = absl::GetFlag(FLAGS_precision_file),
+      .shadow_every = check.Rate("shadow_rate", absl::GetFlag(FLAGS_shadow_rate)),
       .isa_max = absl::GetFlag(FLAGS_isa_max),
       .termination_log = absl::GetFlag(FLAGS_termination_log),
+      .access_log = absl::GetFlag(FLAGS_access_log),
+      .access_log_every = check.Rate("access_log_rate", absl::GetFlag(FLAGS_access_log_rate)),
       .strict = absl::GetFlag(FLAGS_strict),
       .allow_nonfinite_weights = absl::GetFlag(FLAGS_allow_nonfinite_weights),
       .check = absl::GetFlag(FLAGS_check)};
@@ -419,12 +439,6 @@ Options ReadOptions(std::vector<std::string>& faults) {
   options.precision = PrecisionNamed(precision);
   if (!options.precision.has_value() && precision != kAutoPrecision) {
     check.Fault("precision", "fp32, bf16, int8 or auto", LogValue(precision));
-  }
-  const std::string rate = absl::GetFlag(FLAGS_shadow_rate);
-  if (const auto every = ShadowEvery(rate); every.has_value()) {
-    options.shadow_every = *every;
-  } else {
-    check.Fault("shadow_rate", "0 or 1/N with N from 1 to 1000000000", LogValue(rate));
   }
   const std::string format = absl::GetFlag(FLAGS_log_format);
   if (format == "json") {
@@ -465,11 +479,13 @@ std::string Describe(const Options& options) {
       " isa_max=", options.isa_max, " precision=", NameOf(options.precision),
       " precision_error_max=", options.precision_error_max,
       " precision_file=", LogValue(options.precision_file),
-      " shadow_rate=", options.shadow_every > 0 ? absl::StrCat("1/", options.shadow_every) : "0",
+      " shadow_rate=", RateText(options.shadow_every),
       " drain_delay=", absl::FormatDuration(options.drain_delay),
       " drain_timeout=", absl::FormatDuration(options.drain_timeout),
       " log_format=", options.log_format == LogFormat::kJson ? "json" : "text",
-      " termination_log=", LogValue(options.termination_log));
+      " termination_log=", LogValue(options.termination_log),
+      " access_log=", LogValue(options.access_log),
+      " access_log_rate=", RateText(options.access_log_every));
 }
 
 std::string HelpText() {

@@ -77,7 +77,9 @@ struct Options {
   int64_t shadow_every = 0;    // one sequence in so many; 0 = none
   std::string isa_max;         // a name of engine/ops/runtime.h, or "auto"
   LogFormat log_format = LogFormat::kText;
-  std::string termination_log;  // "" = none
+  std::string termination_log;   // "" = none
+  std::string access_log;        // "" = none
+  int64_t access_log_every = 1;  // one call in so many; 0 = failures alone
   bool strict = false;
   bool allow_nonfinite_weights = false;
   bool check = false;

@@ -19,6 +19,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
 #include "engine/status_macros.h"
+#include "server/access_log.h"
 #include "server/batching/batcher.h"
 #include "server/calibration.h"
 #include "server/encode_service.h"
@@ -141,12 +142,16 @@ void LogDetails(const EngineInfo& info) {
 
 class GrpcServer final : public Server {
  public:
-  GrpcServer(const Options& options, Metrics& metrics, Clock& clock)
+  // Without an access log the metrics alone are told of calls.
+  GrpcServer(const Options& options, Metrics& metrics, std::unique_ptr<AccessLog> access_log,
+             Clock& clock)
       : options_(options),
         metrics_(metrics),
         clock_(clock),
-        encode_(ServiceOptions(options), clock, metrics),
-        unknown_(clock, metrics) {}
+        access_log_(std::move(access_log)),
+        calls_(access_log_ != nullptr ? static_cast<CallObserver&>(*access_log_) : metrics),
+        encode_(ServiceOptions(options), clock, calls_),
+        unknown_(clock, calls_) {}
 
   ~GrpcServer() override {
     metrics_.SetBatcher(nullptr);
@@ -237,6 +242,7 @@ class GrpcServer final : public Server {
     const bool sent = encode_.AwaitSent(end);
     if (!sent) encode_.CutOff();
     grpc_->Shutdown(absl::ToChronoTime(absl::Now() + kLastBytes));
+    if (access_log_ != nullptr) access_log_->Flush();
     return finished && sent;
   }
 
@@ -285,6 +291,8 @@ class GrpcServer final : public Server {
   const Options options_;
   Metrics& metrics_;
   Clock& clock_;
+  const std::unique_ptr<AccessLog> access_log_;  // null: none
+  CallObserver& calls_;
   HealthService health_;
   EncodeService encode_;
   UnknownMethods unknown_;
@@ -308,7 +316,12 @@ class GrpcServer final : public Server {
 
 absl::StatusOr<std::unique_ptr<Server>> Server::Listen(const Options& options, Metrics& metrics,
                                                        Clock& clock) {
-  auto server = std::make_unique<GrpcServer>(options, metrics, clock);
+  std::unique_ptr<AccessLog> access_log;
+  if (!options.access_log.empty()) {
+    ASSIGN_OR_RETURN(access_log,
+                     AccessLog::Open(options.access_log, options.access_log_every, metrics));
+  }
+  auto server = std::make_unique<GrpcServer>(options, metrics, std::move(access_log), clock);
   RETURN_IF_ERROR(server->Bind());
   return server;
 }

@@ -5,15 +5,15 @@
 #include <grpcpp/generic/async_generic_service.h>
 
 #include "server/batching/clock.h"
-#include "server/call_identity.h"
-#include "server/metrics.h"
+#include "server/call_record.h"
 #include "server/status.h"
 
 namespace encoderd {
 
 class UnknownMethods final : public grpc::CallbackGenericService {
  public:
-  UnknownMethods(Clock& clock, Metrics& metrics) : clock_(clock), metrics_(metrics) {}
+  // Both must outlive every call.
+  UnknownMethods(Clock& clock, CallObserver& calls) : clock_(clock), calls_(calls) {}
 
   grpc::ServerGenericBidiReactor* CreateReactor(
       grpc::GenericCallbackServerContext* context) override {
@@ -24,23 +24,23 @@ class UnknownMethods final : public grpc::CallbackGenericService {
     };
 
     const absl::Time arrival = clock_.Now();
-    const CallIdentity identity = IdentifyCall(*context);
-    metrics_.CallStarted();
+    calls_.CallStarted();
     const Refusal refusal = {
         .status = absl::UnimplementedError(
             "no such method; expected one of encoderd.v1.EncoderService: Encode, EncodeChunked, "
             "GetModel"),
         .reason = "UNKNOWN_METHOD"};
-    metrics_.CallEnded({.method = Method::kOther,
-                        .code = static_cast<int>(refusal.status.code()),
-                        .reason = refusal.reason,
-                        .whole = clock_.Now() - arrival});
-    return new Refusing(ToGrpcStatus(refusal, identity.request_id));
+    const CallRecord record = {.identity = IdentifyCall(*context),
+                               .code = static_cast<int>(refusal.status.code()),
+                               .reason = refusal.reason,
+                               .whole = clock_.Now() - arrival};
+    calls_.CallEnded(record);
+    return new Refusing(ToGrpcStatus(refusal, record.identity.request_id));
   }
 
  private:
   Clock& clock_;
-  Metrics& metrics_;
+  CallObserver& calls_;
 };
 
 }  // namespace encoderd

@@ -2,9 +2,11 @@
 // Method: the real binary on tiny models, observed from outside.
 #include <gmock/gmock.h>
 #include <grpcpp/client_context.h>
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <signal.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -20,6 +22,7 @@
 #include <tuple>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
@@ -125,6 +128,8 @@ TEST(CommandTest, HelpNamesEveryFlagAndExitCode) {
                            "--isa_max",
                            "--log_format",
                            "--termination_log",
+                           "--access_log",
+                           "--access_log_rate",
                            "--strict",
                            "--allow_nonfinite_weights",
                            "--check",
@@ -227,6 +232,14 @@ TEST(CommandTest, AProfileShowsWhereTheTimeOfABatchGoes) {
   EXPECT_EQ(too_long.Wait(), 64);
   EXPECT_THAT(ErrorsOf(too_long),
               ::testing::ElementsAre(HasSubstr("--profile: expected sequences of at most")));
+}
+
+TEST(CommandTest, AnAccessLogThatCannotBeOpenedIsAFaultOfTheFlag) {
+  Process process(ENCODERD_BINARY,
+                  {"--model_dir=" + kBert, "--listen=127.0.0.1:0", "--metrics_listen=127.0.0.1:0",
+                   "--access_log=/no/such/folder/log"});
+  EXPECT_EQ(process.Wait(), 64);
+  EXPECT_THAT(ErrorsOf(process), ::testing::ElementsAre(HasSubstr("--access_log: cannot open")));
 }
 
 // Less than the kernels are made for is told before anything is loaded or listened on.
@@ -382,6 +395,42 @@ TEST(BrokenModelTest, AFolderThatIsNotThere) {
 }
 
 // ---- Serving ----------------------------------------------------------------------------------
+
+TEST(ServingTest, TheAccessLogIsWholeWhenTheProcessEnds) {
+  Encoderd encoderd({"--model_dir=" + kBert, "--access_log=-"});
+  encoderd.AwaitServing();
+  for (int i = 0; i < 3; ++i) {
+    v1::EncodeResponse answer;
+    grpc::ClientContext context;
+    ASSERT_TRUE(encoderd.encoder().Encode(&context, PooledRequest({5, 6}), &answer).ok());
+  }
+  encoderd.process().Signal(SIGTERM);
+  EXPECT_EQ(encoderd.process().Wait(), 0);
+  int lines = 0;
+  for (const auto line : absl::StrSplit(encoderd.process().output(), '\n')) {
+    lines += absl::StartsWith(line, "{\"time\":") && absl::EndsWith(line, "}") ? 1 : 0;
+  }
+  EXPECT_EQ(lines, 3) << encoderd.process().output();
+}
+
+// Nobody reads stdout any more, nor the log file.
+TEST(ServingTest, AnAccessLogThatNobodyReadsHarmsNothing) {
+  const TemporaryFolder folder;
+  const std::string pipe = (folder / "pipe").string();
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  const int reader = open(pipe.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+  Encoderd encoderd({"--model_dir=" + kBert, "--access_log=" + pipe});
+  encoderd.AwaitServing();
+  close(reader);
+  for (int i = 0; i < 3; ++i) {
+    v1::EncodeResponse answer;
+    grpc::ClientContext context;
+    ASSERT_TRUE(encoderd.encoder().Encode(&context, PooledRequest({5, 6}), &answer).ok());
+  }
+  encoderd.process().AwaitLine("Cannot write a log file");
+  encoderd.process().Signal(SIGTERM);
+  EXPECT_EQ(encoderd.process().Wait(), 0);
+}
 
 TEST(ServingTest, HealthHasAPortOfItsOwnWhereItIsAskedFor) {
   Encoderd without({"--model_dir=" + kBert});

@@ -96,6 +96,7 @@ TEST_F(MetricsTest, HasEverySeriesFromTheStartAtZero) {
                            "encoderd_sequences_total",
                            "encoderd_tokens_total",
                            "encoderd_answer_bytes_total",
+                           "encoderd_access_log_dropped_total",
                            "encoderd_batch_sequences_count",
                            "encoderd_batch_tokens_count",
                            "encoderd_batch_failures_total",

@@ -48,7 +48,8 @@ TEST_F(OptionsTest, HasTheDocumentedDefaults) {
             "max_queue_time=5s predict_deadlines=true workers=0 max_batch_tokens=0 "
             "max_batch_wait=0 isa_max=auto precision=fp32 "
             "precision_error_max=0.01 precision_file=\"\" shadow_rate=0 "
-            "drain_delay=0 drain_timeout=20s log_format=text termination_log=\"\"");
+            "drain_delay=0 drain_timeout=20s log_format=text termination_log=\"\" access_log=\"\" "
+            "access_log_rate=1/1");
 }
 
 TEST_F(OptionsTest, TakesEveryFlagIntoItsOwnMember) {
@@ -86,7 +87,9 @@ TEST_F(OptionsTest, TakesEveryFlagIntoItsOwnMember) {
                                 "--drain_delay=14s",
                                 "--drain_timeout=15s",
                                 "--log_format=json",
-                                "--termination_log=/t"});
+                                "--termination_log=/t",
+                                "--access_log=-",
+                                "--access_log_rate=1/7"});
   EXPECT_THAT(faults_, IsEmpty());
   EXPECT_TRUE(options.check);
   EXPECT_EQ(options.log_format, LogFormat::kJson);
@@ -99,7 +102,8 @@ TEST_F(OptionsTest, TakesEveryFlagIntoItsOwnMember) {
             "max_inflight_bytes=134224728 default_deadline=8s max_queue_requests=9 "
             "max_queue_tokens=10 max_queue_time=11s predict_deadlines=false "
             "workers=12 max_batch_tokens=13 max_batch_wait=1ms isa_max=avx2 "
-            "precision=auto precision_error_max=0.125 precision_file=/p shadow_rate=1/3 drain_delay=14s drain_timeout=15s log_format=json termination_log=/t");
+            "precision=auto precision_error_max=0.125 precision_file=/p shadow_rate=1/3 drain_delay=14s drain_timeout=15s log_format=json termination_log=/t "
+            "access_log=- access_log_rate=1/7");
 }
 
 TEST_F(OptionsTest, ReportsAllFaultsAtOnce) {
@@ -166,6 +170,14 @@ TEST_F(OptionsTest, RefusesAShadowRateThatIsNoneOrComparesNothing) {
   EXPECT_THAT(faults_, ElementsAre("--shadow_rate: expected 0 with --precision=fp32, which it "
                                    "compares with, got 1/3"));
   Read({"--model_dir=/m", "--precision=int8", "--shadow_rate=1/3"});
+  EXPECT_THAT(faults_, IsEmpty());
+}
+
+TEST_F(OptionsTest, RefusesARateOfTheAccessLogThatIsNone) {
+  Read({"--model_dir=/m", "--access_log_rate=0.5"});
+  EXPECT_THAT(faults_, ElementsAre("--access_log_rate: expected 0 or 1/N with N from 1 to "
+                                   "1000000000, got 0.5"));
+  EXPECT_EQ(Read({"--model_dir=/m", "--access_log_rate=0"}).access_log_every, 0);
   EXPECT_THAT(faults_, IsEmpty());
 }
 
