@@ -20,8 +20,8 @@ constexpr size_t kMaxNameBytes = 200;
 
 absl::StatusOr<std::unique_ptr<AccessLog>> AccessLog::Open(const std::string& path, int64_t every,
                                                            Metrics& metrics) {
-  auto writer = LineWriter::Open(
-      path, [&metrics](int64_t lines) { metrics.AccessLogDropped(lines); });
+  auto writer =
+      LineWriter::Open(path, [&metrics](int64_t lines) { metrics.AccessLogDropped(lines); });
   if (!writer.ok()) {
     return absl::Status(writer.status().code(),
                         absl::StrCat("--access_log: ", writer.status().message()));

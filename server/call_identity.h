@@ -16,7 +16,7 @@ class CallbackServerContext;
 namespace encoderd {
 
 struct CallIdentity {
-  std::string peer;  // the connection, as gRPC writes it: "ipv4:127.0.0.1:40312"
+  std::string peer;    // the connection, as gRPC writes it: "ipv4:127.0.0.1:40312"
   std::string client;  // the name in the certificate that TLS has verified, "" without one
   std::string request_id;
   std::optional<Traceparent> parent;  // the caller's span; nothing without a valid traceparent

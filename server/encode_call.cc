@@ -30,10 +30,10 @@ constexpr absl::Duration kShortestRetry = absl::Milliseconds(10);
 
 EncodeCall::EncodeCall(EncodeContext& service, grpc::CallbackServerContext& context, Method method)
     : service_(service),
-      record_{.method = method,
-              .identity = IdentifyCall(context),
-              .without_deadline =
-                  context.deadline() == std::chrono::system_clock::time_point::max()},
+      record_{
+          .method = method,
+          .identity = IdentifyCall(context),
+          .without_deadline = context.deadline() == std::chrono::system_clock::time_point::max()},
       context_(context),
       arrival_(service.clock.Now()) {}
 
@@ -202,8 +202,8 @@ absl::Status EncodeCall::GoneError() const {
   if (service_.phase.load(std::memory_order_acquire) == EncodeContext::Phase::kCuttingOff) {
     return absl::UnavailableError("the server is shutting down");
   }
-  const bool timeout = has_deadline() && RanOutOfTime(deadline_ - arrival_,
-                                                     deadline_ - service_.clock.Now());
+  const bool timeout =
+      has_deadline() && RanOutOfTime(deadline_ - arrival_, deadline_ - service_.clock.Now());
   return timeout ? DeadlineError() : absl::CancelledError("the caller cancelled the call");
 }
 

@@ -111,8 +111,7 @@ ExitCode Serve(const Options& options, const Signals& signals) {
   if (!metrics.ok()) return Fail(kPortTaken, metrics.status());
   auto server = Server::Listen(options, **metrics);
   if (!server.ok()) {
-    return Fail(absl::IsInvalidArgument(server.status()) ? kBadFlags : kPortTaken,
-                server.status());
+    return Fail(absl::IsInvalidArgument(server.status()) ? kBadFlags : kPortTaken, server.status());
   }
   LOG(INFO) << "Listening. version=" << Version() << " build_id=" << BuildId()
             << " port=" << (*server)->port() << " metrics_port=" << (*metrics)->port()

@@ -268,15 +268,15 @@ Metrics::State::State(const std::string& version, const std::string& build_id) {
       calls[method][code] =
           &calls_family.Add({{"method", kMethodNames[method]}, {"code", kCodeNames[code]}});
     }
-    whole_seconds[method] =
-        &seconds_family.Add({{"method", kMethodNames[method]}, {"phase", "whole"}}, SecondsBuckets());
+    whole_seconds[method] = &seconds_family.Add(
+        {{"method", kMethodNames[method]}, {"phase", "whole"}}, SecondsBuckets());
   }
   for (const Method queued : kQueued) {
     const size_t method = IndexOf(queued);
-    queue_seconds[method] =
-        &seconds_family.Add({{"method", kMethodNames[method]}, {"phase", "queue"}}, SecondsBuckets());
-    compute_seconds[method] =
-        &seconds_family.Add({{"method", kMethodNames[method]}, {"phase", "compute"}}, SecondsBuckets());
+    queue_seconds[method] = &seconds_family.Add(
+        {{"method", kMethodNames[method]}, {"phase", "queue"}}, SecondsBuckets());
+    compute_seconds[method] = &seconds_family.Add(
+        {{"method", kMethodNames[method]}, {"phase", "compute"}}, SecondsBuckets());
   }
 
   auto& refusals_family = prometheus::BuildCounter()

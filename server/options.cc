@@ -144,11 +144,12 @@ ABSL_FLAG(std::string, log_format, "text", "How log lines look: text or json. On
 ABSL_FLAG(std::string, termination_log, "",
           "File that the reason of a fatal end is written to as well, such as "
           "/dev/termination-log under Kubernetes.");
-ABSL_FLAG(std::string, access_log, "",
-          "File that gets a line of JSON for each call that has ended: when, who, what became of it, "
-          "sizes and times; never what a call sent or got. Appended to, and made anew when it has "
-          "been moved away; - = stdout. A line that cannot be written is dropped and counted, and "
-          "holds no call up. \"\" = none.");
+ABSL_FLAG(
+    std::string, access_log, "",
+    "File that gets a line of JSON for each call that has ended: when, who, what became of it, "
+    "sizes and times; never what a call sent or got. Appended to, and made anew when it has "
+    "been moved away; - = stdout. A line that cannot be written is dropped and counted, and "
+    "holds no call up. \"\" = none.");
 ABSL_FLAG(std::string, access_log_rate, "1/1",
           "Part of the calls that the access log has, as 1/N; those that end with INTERNAL are "
           "always in it. 0 = those alone. N: 1 to 1000000000.");
@@ -165,8 +166,9 @@ const std::vector<FlagGroup>& Groups() {
   static const auto* const groups = new std::vector<FlagGroup>{
       {"Model", {"model_dir", "strict", "allow_nonfinite_weights", "check", "profile"}},
       {"Addresses",
-       {"listen", "metrics_listen", "health_listen", "plaintext", "max_connections", "max_connection_inflight",
-        "max_connection_age", "max_connection_age_grace", "min_ping_interval"}},
+       {"listen", "metrics_listen", "health_listen", "plaintext", "max_connections",
+        "max_connection_inflight", "max_connection_age", "max_connection_age_grace",
+        "min_ping_interval"}},
       {"Limits of a call",
        {"max_sequence_tokens", "max_request_sequences", "max_request_tokens", "max_response_bytes",
         "max_inflight_bytes", "default_deadline"}},

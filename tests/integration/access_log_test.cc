@@ -56,8 +56,8 @@ std::set<std::string> Names(const json& line) {
   return names;
 }
 
-const std::set<std::string> kAlways = {"time",      "method", "code",          "peer",
-                                       "request_id", "sequences", "tokens", "request_bytes",
+const std::set<std::string> kAlways = {"time",         "method",    "code",   "peer",
+                                       "request_id",   "sequences", "tokens", "request_bytes",
                                        "answer_bytes", "whole_us"};
 const std::set<std::string> kWhenRefused = {"reason"};
 const std::set<std::string> kWhenTraced = {"trace_id", "parent_span_id", "span_id"};

@@ -1,8 +1,8 @@
 // Goal: the program as it is run: flags, exit codes, signals, and models that answer over a socket.
 // Method: the real binary on tiny models, observed from outside.
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <grpcpp/client_context.h>
-#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <signal.h>
@@ -26,8 +26,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
-#include "engine/ops/runtime.h"
 #include "engine/accuracy.h"
+#include "engine/ops/runtime.h"
 #include "tests/engine/random_model.h"
 #include "tests/integration/encoderd_process.h"
 

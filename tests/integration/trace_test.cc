@@ -101,9 +101,9 @@ TEST(TraceTest, EveryAnswerNamesTheServersSpanInTheCallersTrace) {
     grpc::ClientContext context;
     context.AddMetadata("traceparent", kTraceparent);
     ASSERT_EQ(way.call(server, context), way.code) << way.name;
-    EXPECT_THAT(TraceparentsOf(context),
-                ::testing::ElementsAre(AllOf(MatchesRegex(kAnswered),
-                                             Not(HasSubstr("00f067aa0ba902b7")))))
+    EXPECT_THAT(
+        TraceparentsOf(context),
+        ::testing::ElementsAre(AllOf(MatchesRegex(kAnswered), Not(HasSubstr("00f067aa0ba902b7")))))
         << way.name;
   }
 }
@@ -178,9 +178,9 @@ TEST(TraceTest, AFailureIsLoggedWithItsTraceAndTheSpanThatTheAnswerNames) {
   ASSERT_EQ(EncodeIds(server, context, FakeEngine::kNonFinite), grpc::StatusCode::INTERNAL);
   const std::string span = TraceparentsOf(context).at(0).substr(36, 16);
   EXPECT_THAT(log.lines(),
-              Contains(AllOf(HasSubstr("A call failed. reason=NON_FINITE_RESULT"),
-                             HasSubstr(" trace_id=4bf92f3577b34da6a3ce929d0e0e4736 span_id=" +
-                                       span + " "))));
+              Contains(AllOf(
+                  HasSubstr("A call failed. reason=NON_FINITE_RESULT"),
+                  HasSubstr(" trace_id=4bf92f3577b34da6a3ce929d0e0e4736 span_id=" + span + " "))));
 }
 
 TEST(TraceTest, AFailureWithoutATraceIsLoggedWithout) {

@@ -132,8 +132,8 @@ TEST_F(AccessLogTest, HasALineForEachCallAndTheMetricsCountThem) {
   ASSERT_EQ(lines.size(), 3);
   absl::Time arrival;
   std::string error;
-  ASSERT_TRUE(absl::ParseTime(absl::RFC3339_full, lines[0]["time"].get<std::string>(), &arrival,
-                              &error))
+  ASSERT_TRUE(
+      absl::ParseTime(absl::RFC3339_full, lines[0]["time"].get<std::string>(), &arrival, &error))
       << error;
   EXPECT_GE(arrival, before - absl::Milliseconds(3));  // of three digits, less the 1.5 ms it took
   EXPECT_LE(arrival, absl::Now());

@@ -102,7 +102,8 @@ TEST_F(OptionsTest, TakesEveryFlagIntoItsOwnMember) {
             "max_inflight_bytes=134224728 default_deadline=8s max_queue_requests=9 "
             "max_queue_tokens=10 max_queue_time=11s predict_deadlines=false "
             "workers=12 max_batch_tokens=13 max_batch_wait=1ms isa_max=avx2 "
-            "precision=auto precision_error_max=0.125 precision_file=/p shadow_rate=1/3 drain_delay=14s drain_timeout=15s log_format=json termination_log=/t "
+            "precision=auto precision_error_max=0.125 precision_file=/p shadow_rate=1/3 "
+            "drain_delay=14s drain_timeout=15s log_format=json termination_log=/t "
             "access_log=- access_log_rate=1/7");
 }
 
