@@ -2,7 +2,6 @@
 
 #include <grpcpp/impl/server_builder_option.h>
 #include <grpcpp/security/server_credentials.h>
-#include <grpcpp/server_builder.h>
 
 #include <chrono>
 #include <utility>
