@@ -9,6 +9,7 @@
 #include "deploy/client/input_choice.h"
 #include "deploy/client/labels.h"
 #include "deploy/client/output_choice.h"
+#include "deploy/client/pictures.h"
 #include "engine/status_macros.h"
 
 ABSL_FLAG(std::string, output, "attention.png", "the picture to write");
@@ -95,6 +96,7 @@ AttentionFigure MakeFigure(const Answer& answer, const std::string& model,
 }
 
 absl::StatusOr<ExitCode> Run(std::span<const std::string> arguments, Streams streams) {
+  RETURN_IF_ERROR(RequirePictures());
   v1::EncodeRequest request;
   ASSIGN_OR_RETURN(*request.mutable_outputs()->mutable_attentions(), AttentionFromFlags());
   ASSIGN_OR_RETURN(std::vector<v1::Sequence> typed, SequencesFromFlags(arguments, streams.in));

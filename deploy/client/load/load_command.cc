@@ -14,6 +14,7 @@
 #include "deploy/client/load/load_text.h"
 #include "deploy/client/load/sweep.h"
 #include "deploy/client/output_choice.h"
+#include "deploy/client/pictures.h"
 #include "engine/status_macros.h"
 
 ABSL_FLAG(double, rate, 0,
@@ -274,10 +275,13 @@ absl::StatusOr<ExitCode> RunSweep(LoadOptions options, Streams streams) {
 
 absl::StatusOr<ExitCode> Run(std::span<const std::string>, Streams streams) {
   ASSIGN_OR_RETURN(LoadOptions options, OptionsFromFlags());
-  if (absl::GetFlag(FLAGS_sweep)) return RunSweep(std::move(options), streams);
   if (!absl::GetFlag(FLAGS_figure).empty()) {
-    return absl::InvalidArgumentError("--figure: expected together with --sweep, got alone");
+    RETURN_IF_ERROR(RequirePictures());
+    if (!absl::GetFlag(FLAGS_sweep)) {
+      return absl::InvalidArgumentError("--figure: expected together with --sweep, got alone");
+    }
   }
+  if (absl::GetFlag(FLAGS_sweep)) return RunSweep(std::move(options), streams);
   return RunOnce(std::move(options), streams);
 }
 
