@@ -679,5 +679,22 @@ TEST(SignalTest, AServerThatLoadsEndsAtOnce) {
   EXPECT_THAT(encoderd.process().output(), HasSubstr("while the model is being loaded"));
 }
 
+// Weights, kernels, calibration, warm-up: a signal may come in the midst of any of them.
+TEST(SignalTest, AServerThatStartsEndsAtOnceAtAnyMoment) {
+  Encoderd whole({"--model_dir=" + kBert});
+  whole.AwaitListening();
+  const absl::Time listening = absl::Now();
+  whole.process().AwaitLine("Serving.");
+  const absl::Duration start = absl::Now() - listening;
+  constexpr int kMoments = 12;
+  for (int moment = 0; moment < kMoments; ++moment) {
+    Encoderd encoderd({"--model_dir=" + kBert});
+    encoderd.AwaitListening();
+    absl::SleepFor(start * moment / kMoments);
+    encoderd.process().Signal(moment % 2 == 0 ? SIGTERM : SIGINT);
+    EXPECT_EQ(encoderd.process().Wait(absl::Seconds(2)), 0) << encoderd.process().output();
+  }
+}
+
 }  // namespace
 }  // namespace encoderd
