@@ -52,11 +52,13 @@ USER 65532:65532
 WORKDIR /
 EXPOSE 50051 9090
 STOPSIGNAL SIGTERM
+# The port for health speaks plaintext, whatever the other does, and is open to the container alone.
 HEALTHCHECK --interval=10s --timeout=2s --start-period=2m \
-  CMD ["/usr/bin/encoderctl", "health", "--timeout=1s"]
+  CMD ["/usr/bin/encoderctl", "health", "--address=127.0.0.1:50052", "--timeout=1s"]
 # Arguments of `docker run` follow the entry point's and win over them. They replace the command:
 # so a server on all addresses speaks plaintext only where nothing or --plaintext was said.
-ENTRYPOINT ["/usr/bin/encoderd", "--model_dir=/models", "--listen=0.0.0.0:50051", "--metrics_listen=0.0.0.0:9090"]
+ENTRYPOINT ["/usr/bin/encoderd", "--model_dir=/models", "--listen=0.0.0.0:50051", \
+            "--metrics_listen=0.0.0.0:9090", "--health_listen=127.0.0.1:50052"]
 CMD ["--plaintext"]
 
 # Last, because they differ from build to build.

@@ -103,7 +103,9 @@ run_group() {
   (set -e; "check_$1")
   local status=$?
   set -e
-  ((status == 0)) || check "the checks of '$1' ran to their end" "exit code $status" 0 false
+  ((status)) || return 0
+  [[ ! -e $work/load.log ]] || tail -n 5 "$work/load.log"
+  check "the checks of '$1' ran to their end" "exit code $status" 0 false
 }
 
 # shellcheck source=tests/image/containers.sh

@@ -59,7 +59,7 @@ check_health() {
   await_line draining ' Draining. '
   check 'health check: draining' "$(health draining)" 1 is "$(health draining)" 1
   remove draining
-  start elsewhere "$(model_at "$PWD/$reverse_model")" -- --plaintext --listen=0.0.0.0:50061
+  start elsewhere "$(model_at "$PWD/$reverse_model")" -- --plaintext --health_listen=127.0.0.1:0
   serves elsewhere
   check 'health check: nobody listens' "$(health elsewhere)" 1 is "$(health elsewhere)" 1
   remove elsewhere
