@@ -47,8 +47,9 @@ std::vector<double> GeometricBuckets(double first, double ratio, double last) {
 }
 
 // Ratio 1.24: a quantile read from the buckets is at most 25 % off, rounding included, from 0.4 ms
-// (so that 0.5 ms lies between two bounds) to over 60 s.
-std::vector<double> SecondsBuckets() { return GeometricBuckets(0.0004, 1.24, 60); }
+// (so that 0.5 ms lies between two bounds) to an hour, the longest deadline and queue time that
+// flags give. The same for all, so that replicas with other flags can be added up.
+std::vector<double> SecondsBuckets() { return GeometricBuckets(0.0004, 1.24, 3600); }
 std::vector<double> SequencesBuckets() { return GeometricBuckets(1, 2, 4096); }
 // 0.125 … 8: a batch that took as long as predicted lies around 1.
 std::vector<double> RatioBuckets() { return GeometricBuckets(0.125, std::pow(2.0, 0.25), 8); }

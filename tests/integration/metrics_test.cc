@@ -5,12 +5,15 @@
 #include <grpcpp/generic/generic_stub.h>
 #include <gtest/gtest.h>
 
+#include <iterator>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "tests/integration/test_server.h"
+#include "tests/server/batching/fake_clock.h"
+#include "tests/server/metrics_text.h"
 
 namespace encoderd {
 namespace {
@@ -71,6 +74,43 @@ TEST(CallMetricsTest, CountACallThatGoesBeforeItsMessageAsCancelled) {
 
   server.AwaitMetric(Calls("CANCELLED"), 1);
   EXPECT_EQ(server.Metric("encoderd_refusals_total{reason=\"CANCELLED\"}"), 1);
+}
+
+// From the quickest call to one behind a queue that stands still for 40 s.
+TEST(CallMetricsTest, ShowHowLongACallWaitedAndRan) {
+  FakeClock clock;
+  TestServer server(TestOptions(), clock);
+  // Where one more call of so many seconds must be: in a bucket that begins and ends within a
+  // quarter of them.
+  const auto count_near = [&server](const std::string& phase, double seconds) {
+    const auto buckets = ReadBuckets(ReadMetrics(server.MetricsText()), "encoderd_call_seconds",
+                                     absl::StrCat("method=\"Encode\",phase=\"", phase, "\""));
+    return std::prev(buckets.upper_bound(1.25 * seconds))->second -
+           std::prev(buckets.lower_bound(seconds))->second;
+  };
+
+  server.engine().latch().Close();
+  PendingCall quick(server.encoder(), IdsRequest({{1}}), absl::Minutes(10));
+  server.engine().latch().AwaitWaiting(1);
+  clock.Advance(absl::Milliseconds(2));
+  server.engine().latch().Open();
+  ASSERT_TRUE(quick.status().ok()) << quick.status().error_message();
+  EXPECT_EQ(count_near("whole", 0.002), 1);
+  EXPECT_EQ(count_near("compute", 0.002), 1);
+
+  server.engine().latch().Close();
+  PendingCall running(server.encoder(), IdsRequest({{1}}), absl::Minutes(10));
+  server.engine().latch().AwaitWaiting(1);
+  PendingCall held(server.encoder(), IdsRequest({{2}}), absl::Minutes(10));
+  server.AwaitMetric("encoderd_queue_calls", 1);
+  clock.Advance(absl::Seconds(40));
+  server.engine().latch().Open();
+  ASSERT_TRUE(running.status().ok()) << running.status().error_message();
+  ASSERT_TRUE(held.status().ok()) << held.status().error_message();
+  EXPECT_EQ(count_near("whole", 40), 2);
+  EXPECT_EQ(count_near("compute", 40), 1);  // of the one that ran
+  EXPECT_EQ(count_near("queue", 40), 1);    // of the one that was held
+  EXPECT_EQ(held.response().timing().queue_us(), 40'000'000);
 }
 
 TEST(CallMetricsTest, CountGetModelApart) {

@@ -2,54 +2,25 @@
 // nothing.
 // Method: a whole server around the fake engine, over a socket.
 #include <gmock/gmock.h>
-#include <grpcpp/generic/generic_stub.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
 
 #include <fstream>
-#include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "tests/integration/raw_call.h"
 #include "tests/integration/test_server.h"
 
 namespace encoderd {
 namespace {
 
-grpc::Status CallRaw(TestServer& server, const std::string& method, const std::string& bytes,
-                     std::string* answer = nullptr) {
-  grpc::GenericStub stub(server.channel());
-  grpc::ClientContext context;
-  grpc::Slice slice(bytes);
-  const grpc::ByteBuffer request(&slice, 1);
-  grpc::ByteBuffer response;
-  Mutex mutex;
-  CondVar ended;
-  std::optional<grpc::Status> status;
-  stub.UnaryCall(&context, method, grpc::StubOptions(), &request, &response,
-                 [&](grpc::Status ended_with) {
-                   MutexLock lock(mutex);
-                   status = std::move(ended_with);
-                   ended.NotifyAll();
-                 });
-  MutexLock lock(mutex);
-  while (!status.has_value()) ended.Wait(mutex);
-  if (answer != nullptr) {
-    std::vector<grpc::Slice> slices;
-    EXPECT_TRUE(response.Dump(&slices).ok());
-    for (const grpc::Slice& piece : slices) {
-      answer->append(reinterpret_cast<const char*>(piece.begin()), piece.size());
-    }
-  }
-  return *status;
-}
-
 TEST(WireTest, MalformedMessagesAreRefusedAndCounted) {
   TestServer server;
   for (const char* method : {"Encode", "GetModel"}) {
-    EXPECT_THAT(CallRaw(server, absl::StrCat("/encoderd.v1.EncoderService/", method), "\x0a\x05x"),
+    EXPECT_THAT(CallRaw(server.channel(), absl::StrCat("/encoderd.v1.EncoderService/", method),
+                        "\x0a\x05x"),
                 Refused(grpc::StatusCode::INVALID_ARGUMENT, "MALFORMED", "the bytes are not a"));
     EXPECT_EQ(server.Metric(absl::StrCat("encoderd_calls_total{code=\"INVALID_ARGUMENT\",method=\"",
                                          method, "\"}")),
@@ -64,16 +35,16 @@ TEST(WireTest, AnIdThatDoesNotFitIsNotCutOff) {
   // input_ids [−2⁶³], whose lower half is the id 0, and a field that asks for the last state.
   const std::string bytes(
       "\x12\x0c\x0a\x0a\x80\x80\x80\x80\x80\x80\x80\x80\x80\x01\x1a\x02\x10\x01", 18);
-  EXPECT_THAT(CallRaw(server, "/encoderd.v1.EncoderService/Encode", bytes),
+  EXPECT_THAT(CallRaw(server.channel(), "/encoderd.v1.EncoderService/Encode", bytes),
               Refused(grpc::StatusCode::INVALID_ARGUMENT, "UNSUPPORTED_VALUE",
                       "sequences[0].input_ids[0]: -9223372036854775808"));
 }
 
 TEST(WireTest, UnknownMethodsAreRefusedAndCounted) {
   TestServer server;
-  EXPECT_THAT(CallRaw(server, "/encoderd.v1.EncoderService/Decode", ""),
+  EXPECT_THAT(CallRaw(server.channel(), "/encoderd.v1.EncoderService/Decode", ""),
               Refused(grpc::StatusCode::UNIMPLEMENTED, "UNKNOWN_METHOD", "EncodeChunked"));
-  EXPECT_THAT(CallRaw(server, "/no.such.Service/Method", ""),
+  EXPECT_THAT(CallRaw(server.channel(), "/no.such.Service/Method", ""),
               Refused(grpc::StatusCode::UNIMPLEMENTED, "UNKNOWN_METHOD", ""));
   EXPECT_EQ(server.Metric("encoderd_calls_total{code=\"UNIMPLEMENTED\",method=\"other\"}"), 2);
 }
@@ -81,11 +52,11 @@ TEST(WireTest, UnknownMethodsAreRefusedAndCounted) {
 TEST(WireTest, RequestsAboveTheLimitLeaveTheConnectionOfUse) {
   TestServer server;
   const std::string over(size_t{65} << 20, '\0');  // above our limit, below gRPC's
-  EXPECT_THAT(CallRaw(server, "/encoderd.v1.EncoderService/Encode", over),
+  EXPECT_THAT(CallRaw(server.channel(), "/encoderd.v1.EncoderService/Encode", over),
               Refused(grpc::StatusCode::INVALID_ARGUMENT, "REQUEST_TOO_LARGE",
                       "expected at most 67108864"));
   const std::string far_over(size_t{129} << 20, '\0');
-  EXPECT_EQ(CallRaw(server, "/encoderd.v1.EncoderService/Encode", far_over).error_code(),
+  EXPECT_EQ(CallRaw(server.channel(), "/encoderd.v1.EncoderService/Encode", far_over).error_code(),
             grpc::StatusCode::RESOURCE_EXHAUSTED);
   EXPECT_TRUE(server.Encode(IdsRequest({{1}})).ok());
 }
@@ -102,11 +73,11 @@ TEST(WireTest, RequestsOfAnySizeUpToTheLimitAreRead) {
   };
   const std::string encode = "/encoderd.v1.EncoderService/Encode";
   for (const size_t bytes : {4194303, 4194304, 4194305, 64 << 20}) {
-    EXPECT_THAT(CallRaw(server, encode, of_size(bytes)),
+    EXPECT_THAT(CallRaw(server.channel(), encode, of_size(bytes)),
                 Refused(grpc::StatusCode::NOT_FOUND, "MODEL_NOT_FOUND", "no such model"))
         << bytes;
   }
-  EXPECT_THAT(CallRaw(server, encode, of_size((64 << 20) + 1)),
+  EXPECT_THAT(CallRaw(server.channel(), encode, of_size((64 << 20) + 1)),
               Refused(grpc::StatusCode::INVALID_ARGUMENT, "REQUEST_TOO_LARGE", "67108865 bytes"));
   EXPECT_TRUE(server.Encode(IdsRequest({{1}})).ok());
 }

@@ -9,45 +9,22 @@
 #include <numeric>
 
 #include "server/batching/policy.h"
+#include "tests/server/batching/passages.h"
 
 namespace encoderd {
 namespace {
-
-// About MiniLM-L6 on a core: 7,500 tokens a second.
-constexpr CostCoefficients kCost = {.per_pass = 2e-3, .per_token = 120e-6, .per_square = 95e-9};
-
-// Passages of text, as those of SQuAD with their questions: 177 tokens in the mean, at most 384.
-int64_t PassageTokens(Random& random) {
-  std::gamma_distribution<double> tokens(5, 36);
-  return std::clamp<int64_t>(static_cast<int64_t>(tokens(random)), 16, 384);
-}
 
 int64_t ShortTokens(Random& random) {
   return std::uniform_int_distribution<int64_t>(4, 28)(random);
 }
 
-BatcherOptions Options() {
-  return {.workers = 2, .max_batch_tokens = 256, .cost = kCost, .max_queue_time = absl::Hours(1)};
-}
-
-// Calls of such lengths that two workers run in a second, batches filled up.
-double Capacity(const std::function<int64_t(Random&)>& tokens) {
-  Random random(1);
-  const CostModel model(kCost);
-  absl::Duration cost;
-  constexpr int kSamples = 20000;
-  for (int i = 0; i < kSamples; ++i) {
-    cost += model.BaseShare({.tokens = tokens(random)}, Options().max_batch_tokens);
-  }
-  return Options().workers * kSamples / absl::ToDoubleSeconds(cost);
-}
-
 // Five times what the longest passage takes alone.
 absl::Duration PassageDeadline() {
-  return 5 * CostModel(kCost).Base(WorkOf(SequenceInfo{.tokens = 384}));
+  return 5 * CostModel(kMiniLmCost).Base(WorkOf(SequenceInfo{.tokens = 384}));
 }
 
-Report Passages(double load, Simulated simulated = {.options = Options(), .true_cost = kCost}) {
+Report Passages(double load,
+                Simulated simulated = {.options = PassageOptions(), .true_cost = kMiniLmCost}) {
   simulated.streams = {{.calls_per_second = load * Capacity(PassageTokens),
                         .tokens = PassageTokens,
                         .deadline = PassageDeadline()}};
@@ -101,14 +78,14 @@ TEST(LoadSimulationTest, KeepsItsGoodputUnderOverload) {
 
 // What the prediction is good for, and that the simulation would show its loss.
 TEST(LoadSimulationTest, LosesItsGoodputUnderOverloadWithoutPrediction) {
-  Simulated simulated = {.options = Options(), .true_cost = kCost};
+  Simulated simulated = {.options = PassageOptions(), .true_cost = kMiniLmCost};
   simulated.options.predict_deadlines = false;
   EXPECT_LT(Passages(3, simulated).CallsPerSecond(), 0.9 * Saturated().calls);
 }
 
 TEST(LoadSimulationTest, KeepsItsGoodputOnAMachineThatIsOtherThanMeasured) {
   for (const double factor : {0.5, 2.0}) {
-    Simulated simulated = {.options = Options(), .true_cost = kCost};
+    Simulated simulated = {.options = PassageOptions(), .true_cost = kMiniLmCost};
     for (double* c : {&simulated.options.cost.per_pass, &simulated.options.cost.per_token,
                       &simulated.options.cost.per_square}) {
       *c *= factor;
@@ -128,8 +105,8 @@ TEST(LoadSimulationTest, LetsNoLengthStarveUnderOverload) {
     };
   };
   const double rate = 1.5 * Capacity(PassageTokens) / 2;
-  const Report report = LoadSimulation({.options = Options(),
-                                        .true_cost = kCost,
+  const Report report = LoadSimulation({.options = PassageOptions(),
+                                        .true_cost = kMiniLmCost,
                                         .streams = {{rate, from(1, 256), PassageDeadline()},
                                                     {rate, from(257, 384), PassageDeadline()}}})
                             .Run();
@@ -146,14 +123,15 @@ TEST(LoadSimulationTest, LongSequencesCostShortOnesLittleAndDoNotStarve) {
   const Stream short_ones = {.calls_per_second = rate, .tokens = ShortTokens};
   const Stream long_ones = {.calls_per_second = 0.02 * rate,
                             .tokens = [](Random&) { return int64_t{512}; }};
-  Simulated simulated = {.options = Options(), .true_cost = kCost, .streams = {short_ones}};
+  Simulated simulated = {
+      .options = PassageOptions(), .true_cost = kMiniLmCost, .streams = {short_ones}};
   const double alone = Quantile(LoadSimulation(simulated).Run().streams[0].seconds, 0.95);
   simulated.streams.push_back(long_ones);
   const Report report = LoadSimulation(simulated).Run();
   EXPECT_EQ(BeyondBound(report), 0);
 
   const double long_batch =
-      absl::ToDoubleSeconds(CostModel(kCost).Base(WorkOf(SequenceInfo{.tokens = 512})));
+      absl::ToDoubleSeconds(CostModel(kMiniLmCost).Base(WorkOf(SequenceInfo{.tokens = 512})));
   EXPECT_LE(Quantile(report.streams[0].seconds, 0.95), 3 * alone + long_batch);
   EXPECT_LE(Quantile(report.streams[1].seconds, 1), 20 * long_batch);
 }
@@ -161,8 +139,8 @@ TEST(LoadSimulationTest, LongSequencesCostShortOnesLittleAndDoNotStarve) {
 TEST(LoadSimulationTest, GivesBulkItsShareAndNoMoreBesideAnInteractiveFlood) {
   const double rate = 2 * Capacity(PassageTokens);
   const Report report =
-      LoadSimulation({.options = Options(),
-                      .true_cost = kCost,
+      LoadSimulation({.options = PassageOptions(),
+                      .true_cost = kMiniLmCost,
                       .streams = {{rate, PassageTokens, PassageDeadline()},
                                   {rate, PassageTokens, absl::Seconds(10), Priority::kBulk}}})
           .Run();
@@ -176,13 +154,14 @@ TEST(LoadSimulationTest, GivesBulkItsShareAndNoMoreBesideAnInteractiveFlood) {
 // Callers with short deadlines, half of whom give up earlier still.
 TEST(LoadSimulationTest, DoesNoWorkForCallersWhoHaveGone) {
   const double rate = 2 * Capacity(PassageTokens);
-  const Report report = LoadSimulation({.options = Options(),
-                                        .true_cost = kCost,
+  const Report report = LoadSimulation({.options = PassageOptions(),
+                                        .true_cost = kMiniLmCost,
                                         .streams = {{rate, PassageTokens, PassageDeadline(),
                                                      Priority::kInteractive, /*cancelled=*/0.5}}})
                             .Run();
   const Outcome& outcome = report.streams[0];
-  const int64_t running_at_the_end = Options().workers * Options().max_batch_tokens / 16;
+  const int64_t running_at_the_end =
+      PassageOptions().workers * PassageOptions().max_batch_tokens / 16;
   EXPECT_LE(outcome.begun, outcome.in_time + outcome.running_when_gone + running_at_the_end);
   EXPECT_GE(report.TokensPerSecond(), 0.8 * Saturated().tokens);
   EXPECT_GT(report.abandoned, 0);
