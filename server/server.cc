@@ -24,6 +24,7 @@
 #include "server/calibration.h"
 #include "server/encode_service.h"
 #include "server/engine_runner.h"
+#include "server/goaway.h"
 #include "server/health_port.h"
 #include "server/health_service.h"
 #include "server/heap.h"
@@ -42,6 +43,10 @@ namespace {
 // How long what is not an answer of Encode may take to end: refusals leave in that time, and
 // streams of reflection, which nobody may ever close, are cut off after it.
 constexpr absl::Duration kLastBytes = absl::Milliseconds(500);
+
+// How long clients that are asked to go may take to hear of it: two ways across a continent, and
+// more than an idle one is worth.
+constexpr absl::Duration kGoodbye = absl::Milliseconds(500);
 
 // Reflection is the one service with threads of its own, one for each open stream.
 constexpr int kMaxReflectionThreads = 8;
@@ -233,12 +238,15 @@ class GrpcServer final : public Server {
     SetReady(false);
     SleepUntil(refusing);
     const absl::Time end = clock_.Now() + options_.drain_timeout;
+    // Those who have not heard of it are sent away, and served until they know.
+    listener_->Stop();
+    health_.EndWatches();
+    SendGoaways(*grpc_);
+    AwaitGone();
     encode_.Drain();
     const bool finished = batcher_ == nullptr || batcher_->Drain(end - clock_.Now());
     // Stop ends what is left and then waits for running batches, for which nobody here waits.
     if (!finished) stopping_ = std::thread([this] { batcher_->Stop(); });
-    listener_->Stop();
-    health_.EndWatches();
     const bool sent = encode_.AwaitSent(end);
     if (!sent) encode_.CutOff();
     grpc_->Shutdown(absl::ToChronoTime(absl::Now() + kLastBytes));
@@ -281,6 +289,12 @@ class GrpcServer final : public Server {
   void SleepUntil(absl::Time end) {
     MutexLock lock(sleep_mutex_);
     while (clock_.Now() < end) clock_.WaitUntil(never_, sleep_mutex_, end);
+  }
+
+  // Until every client has closed its connection, at most kGoodbye.
+  void AwaitGone() {
+    const absl::Time end = absl::Now() + std::min(kGoodbye, options_.drain_timeout);
+    while (listener_->Counts().open > 0 && absl::Now() < end) absl::SleepFor(absl::Milliseconds(5));
   }
 
   void SetReady(bool ready) {

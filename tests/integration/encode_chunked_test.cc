@@ -529,7 +529,7 @@ TEST(LargeAnswerTest, HundredsOfMegabytesTakeNoMoreMemoryThanTheWindow) {
 
 // ---- The end of the server --------------------------------------------------------------------
 
-TEST(DrainTest, AnOpenStreamIsFinishedAndNewOnesAreRefused) {
+TEST(DrainTest, AnOpenStreamIsFinishedAndNewOnesGoElsewhere) {
   TestServer server(StreamsOf(1'000'000));
   auto stream = std::make_unique<Stream>(server.encoder(), MapsOf(100));  // 400 MiB
   v1::EncodeChunk chunk;
@@ -542,7 +542,7 @@ TEST(DrainTest, AnOpenStreamIsFinishedAndNewOnesAreRefused) {
   do {
     late = ReadWhole(server.encoder(), IdsRequest({{1}})).status;
   } while (late.ok());
-  EXPECT_THAT(late, Refused(grpc::StatusCode::UNAVAILABLE, "DRAINING", "shutting down"));
+  EXPECT_EQ(late.error_code(), grpc::StatusCode::UNAVAILABLE) << late.error_message();
   while (stream->Read(chunk)) ASSERT_TRUE(assembler.Add(std::move(chunk)).ok());
   EXPECT_TRUE(stream->Finish().ok()) << stream->Finish().error_message();
   EXPECT_TRUE(assembler.Take().ok());
