@@ -19,4 +19,12 @@ absl::Duration ArrivalSchedule::Next() {
   return absl::Nanoseconds(std::llround(seconds_ * 1e9));
 }
 
+absl::Duration WithSpike(absl::Duration steady, const Spike& spike) {
+  if (steady < spike.begin) return steady;
+  const absl::Duration into = (steady - spike.begin) / spike.factor;
+  const absl::Duration span = spike.end - spike.begin;
+  if (into < span) return spike.begin + into;
+  return steady - span * spike.factor + span;
+}
+
 }  // namespace encoderd::client

@@ -34,4 +34,14 @@ class ArrivalSchedule {
   double seconds_ = 0;  // of the last arrival
 };
 
+// A part of a load in which calls come faster.
+struct Spike {
+  absl::Duration begin, end;
+  double factor = 1;  // of the rate; above 0
+};
+
+// When the arrival that would be due at `steady` is due with the spike: arrivals keep their order
+// and their kind, and in the spike they are `factor` times as close.
+absl::Duration WithSpike(absl::Duration steady, const Spike& spike);
+
 }  // namespace encoderd::client

@@ -20,6 +20,7 @@
 #include "absl/strings/str_cat.h"
 #include "deploy/client/failure.h"
 #include "deploy/client/load/requests.h"
+#include "deploy/client/service_config.h"
 #include "encoderd/v1/encoder.grpc.pb.h"
 #include "engine/status_macros.h"
 #include "google/protobuf/wire_format_lite.h"
@@ -33,6 +34,7 @@ constexpr absl::Duration kProgressInterval = absl::Seconds(1);
 // A caller without an answer comes back so much later: a server that refuses at once must not make
 // a closed loop a busy one.
 constexpr absl::Duration kPauseAfterFailure = absl::Milliseconds(10);
+constexpr absl::Duration kTick = absl::Nanoseconds(1);  // a window holds what is due before its end
 constexpr uint32_t kMaxTimingBytes = 1024;  // five numbers take 60
 
 // Time since some fixed moment, unmoved by whoever sets the clock; that of gRPC's deadlines, too.
@@ -124,6 +126,10 @@ class Run {
   // Notes that a call is due. Returns the place of its record.
   size_t AddRecord(absl::Duration due) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Report(const ProgressCallback& progress);
+  // Whether nothing is due any more.
+  bool Over(absl::Duration due) const {
+    return due >= options_.duration || options_.stop.stop_requested();
+  }
   absl::Duration Now() const { return SteadyNow() - window_start_; }
   absl::StatusOr<LoadResult> Result();
 
@@ -197,10 +203,12 @@ void Run::Send() {
 void Run::SendWhenDue() {
   // Other random numbers than those of the requests: times and lengths are independent.
   ArrivalSchedule schedule(options_.arrival, options_.rate, ~options_.seed);
+  const Spike spike = SpikeOf(options_.duration, options_.spike);
   for (;;) {
-    const absl::Duration due = schedule.Next() - options_.warm_up;
-    if (due >= options_.duration) return;
+    const absl::Duration due = WithSpike(schedule.Next() - options_.warm_up, spike);
+    if (Over(due)) break;
     SleepUntil(window_start_ + due);
+    if (Over(due)) break;
     if (Slot* slot = TakeSlot(due)) Start(*slot, due);
   }
 }
@@ -255,7 +263,7 @@ void Run::Receive() {
 void Run::End(Slot& slot) {
   if (!slot.pausing) Keep(slot);
   const absl::Duration now = Now();
-  const bool again = options_.arrival == Arrival::kSaturate && now < options_.duration;
+  const bool again = options_.arrival == Arrival::kSaturate && !Over(now);
   if (again && !slot.pausing && !slot.status.ok()) {
     slot.pausing = true;
     slot.pause.Set(&queue_, SteadyDeadline(SteadyNow() + kPauseAfterFailure), &slot);
@@ -327,19 +335,26 @@ absl::StatusOr<LoadResult> Run::Result() {
                                               absl::FormatDuration(records_.back().due)));
   }
   const auto num_calls = static_cast<double>(std::max(records_.size(), size_t{1}));
-  LoadResult result = SummariseLoad(std::move(records_), options_.duration, options_.deadline);
+  absl::Duration window = options_.duration;
+  if (options_.stop.stop_requested()) {
+    // Up to the last that was due, or next to nothing where that was in the warm-up.
+    const absl::Duration last = records_.empty() ? absl::ZeroDuration() : records_.back().due;
+    window = std::clamp(last, absl::ZeroDuration(), window - kTick) + kTick;
+  }
+  LoadResult result = SummariseLoad(std::move(records_), window, options_.deadline);
   result.reasons = std::move(reasons_);
   result.first_failure = first_failure_;
   result.cpu_per_call = cpu_ / num_calls;
   return result;
 }
 
-// Without the client's own retries, which would hide refusals, and without limits of its own.
+// Without limits of its own, and unless told otherwise without retries, which would hide refusals.
 std::vector<std::shared_ptr<grpc::Channel>> Connect(const LoadOptions& options) {
   grpc::ChannelArguments arguments;
   arguments.SetMaxReceiveMessageSize(static_cast<int>(options.max_response_bytes));
   arguments.SetMaxSendMessageSize(-1);
-  arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);
+  arguments.SetServiceConfigJSON(ServiceConfigJson());
+  arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, options.retry ? 1 : 0);
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   // Equal channels would share one connection otherwise.
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
@@ -441,13 +456,17 @@ absl::Status CheckLoadOptions(const LoadOptions& options) {
     faults.Expect(options.rate == 0, "rate", "none, since a saturating load has no rate of its own",
                   options.rate);
   } else {
-    const double seconds = absl::ToDoubleSeconds(options.warm_up + options.duration);
-    faults.Expect(options.rate > 0 && options.rate <= kMaxRate, "rate",
+    double seconds = absl::ToDoubleSeconds(options.warm_up + options.duration);
+    faults.Expect(options.rate > 0 && options.rate * options.spike <= kMaxRate, "rate",
                   absl::StrCat("more than 0, up to ", kMaxRate, " calls per second"), options.rate);
+    const double third = absl::ToDoubleSeconds(options.duration) / 3;
+    seconds += (options.spike - 1) * third;
     faults.Expect(!(options.rate * seconds > static_cast<double>(kMaxCalls)), "rate",
                   absl::StrCat("at most ", kMaxCalls, " calls in the whole run"),
                   absl::StrCat(options.rate, " for ", seconds, " s"));
   }
+  faults.Expect(options.spike > 0 && options.spike <= kMaxSpike, "spike",
+                absl::StrCat("more than 0, up to ", kMaxSpike), options.spike);
   faults.ExpectRange("sequences", options.sequences, 1, std::numeric_limits<int32_t>::max());
   faults.ExpectRange("connections", options.connections, 1, kMaxConnections);
   faults.ExpectRange("outstanding", options.outstanding, 1, kMaxOutstanding);

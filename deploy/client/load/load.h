@@ -12,6 +12,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <stop_token>
 #include <string>
 
 #include "absl/status/status.h"
@@ -27,6 +28,7 @@ namespace encoderd::client {
 inline constexpr double kMaxRate = 100000;     // calls per second: beyond one thread's power
 // Of one run: each takes 64 bytes. What an open loop is expected to make; chance may add a few.
 inline constexpr int64_t kMaxCalls = 5000000;
+inline constexpr double kMaxSpike = 1000;
 inline constexpr int64_t kMaxOutstanding = 65536;
 inline constexpr int64_t kMaxConnections = 1024;
 inline constexpr absl::Duration kMaxWarmUp = absl::Minutes(10);
@@ -34,10 +36,13 @@ inline constexpr absl::Duration kMaxDuration = absl::Hours(1);
 inline constexpr absl::Duration kMaxDeadline = absl::Minutes(10);
 
 struct LoadOptions {
-  std::string target;  // host:port, or any gRPC target
+  // host:port, or any gRPC target; the addresses of one that has several are used in turn.
+  std::string target;
   std::string model;   // "" = the only one served
   Arrival arrival = Arrival::kPoisson;
   double rate = 0;  // calls due per second, up to kMaxRate; 0 for kSaturate
+  // Of the middle third of the window the rate is so many times as high, up to kMaxSpike.
+  double spike = 1;
   LengthDistribution lengths;
   int64_t sequences = 1;  // per call
   v1::OutputSpec outputs;
@@ -45,6 +50,8 @@ struct LoadOptions {
   int64_t max_response_bytes = int64_t{64} << 20;  // 1 to 2 GiB - 1
   // Of each call, from the time it is due; up to kMaxDeadline.
   absl::Duration deadline = absl::Seconds(1);
+  // Whether the client tries again what service_config.json says; else a refusal is told as it is.
+  bool retry = false;
   int64_t connections = 1;  // up to kMaxConnections, used in turn
   // Until all of them are there.
   absl::Duration connect_limit = absl::Seconds(10);
@@ -54,6 +61,8 @@ struct LoadOptions {
   absl::Duration warm_up = absl::Seconds(1);    // up to kMaxWarmUp
   absl::Duration duration = absl::Seconds(10);  // up to kMaxDuration
   uint64_t seed = 1;                            // of times, lengths and ids
+  // Ends the run early: what has not been due by then never is, and the window ends there.
+  std::stop_token stop = {};
 };
 
 // Errors: kInvalidArgument with every fault, one a line: the flag of `encoderctl load`, what was

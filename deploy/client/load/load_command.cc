@@ -18,8 +18,16 @@
 #include "engine/status_macros.h"
 
 ABSL_FLAG(double, rate, 0,
-          "calls due per second, more than 0, up to 100000; not with --sweep or "
+          "calls due per second, more than 0, up to 100000; not with --sweep, --relative_rate or "
           "--arrival=saturate");
+ABSL_FLAG(double, relative_rate, 0,
+          "calls due per second as a multiple of the offline rate, which is measured first, as by a "
+          "sweep; instead of --rate");
+ABSL_FLAG(double, spike, 1,
+          "the rate of the middle third of the measurement is so many times as high, up to 1000; its "
+          "thirds are then told apart");
+ABSL_FLAG(bool, retry, false,
+          "try again as service_config.json says; else every refusal is told as it is");
 ABSL_FLAG(std::string, arrival, "poisson",
           "when calls are due: poisson, even (all the same time apart), or saturate (closed loop: "
           "as many in flight as --outstanding says, all the time)");
@@ -66,6 +74,7 @@ every call of the stall; a loop that waits for answers would have sent, and seen
   encoderctl load --rate=200                                  Poisson arrivals, SQuAD-like lengths
   encoderctl load --rate=50 --arrival=even --lengths=fixed:128 --duration=30s
   encoderctl load --rate=500 --lengths=file:lengths.txt --deadline=200ms --connections=4
+  encoderctl load --relative_rate=0.5 --spike=3 --duration=1m
   encoderctl load --arrival=saturate --outstanding=64         what the server can do at most
   encoderctl load --rate=20 --last_hidden_state --dtype=bf16 --bulk --json
   encoderctl load --sweep --p99_bound=100ms --duration=30s --figure=load.png
@@ -81,6 +90,7 @@ the generator" tells how late calls were sent, and a warning when that matters.
 constexpr int kMaxSweepRuns = 100;
 constexpr int kMaxTries = 10;
 constexpr absl::Duration kOfflineDeadline = absl::Minutes(1);
+constexpr absl::Duration kOfflineDuration = absl::Seconds(30);
 
 absl::StatusOr<Arrival> ArrivalFromFlag() {
   const std::string name = absl::GetFlag(FLAGS_arrival);
@@ -106,11 +116,13 @@ absl::StatusOr<LoadOptions> OptionsFromFlags() {
       .target = absl::GetFlag(FLAGS_address),
       .model = absl::GetFlag(FLAGS_model),
       .rate = absl::GetFlag(FLAGS_rate),
+      .spike = absl::GetFlag(FLAGS_spike),
       .lengths = lengths,
       .sequences = absl::GetFlag(FLAGS_sequences),
       .priority = absl::GetFlag(FLAGS_bulk) ? v1::PRIORITY_BULK : v1::PRIORITY_INTERACTIVE,
       .max_response_bytes = absl::GetFlag(FLAGS_max_response_bytes),
       .deadline = absl::GetFlag(FLAGS_deadline),
+      .retry = absl::GetFlag(FLAGS_retry),
       .connections = absl::GetFlag(FLAGS_connections),
       .outstanding = absl::GetFlag(FLAGS_outstanding),
       .warm_up = absl::GetFlag(FLAGS_warm_up),
@@ -174,8 +186,36 @@ void WriteJson(const nlohmann::ordered_json& json, std::ostream& out) {
   out << json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) << "\n";
 }
 
+// The most that the server does with calls like those of the load, however long each waits its
+// turn.
+absl::StatusOr<LoadResult> MeasureOffline(LoadOptions options, std::ostream& err) {
+  UseArrival(Arrival::kSaturate, 0, options);
+  options.spike = 1;
+  options.deadline = std::max(options.deadline, kOfflineDeadline);
+  options.duration = std::min(options.duration, kOfflineDuration);
+  err << "offline rate, " << options.outstanding << " calls in flight\n";
+  ASSIGN_OR_RETURN(LoadResult offline, RunWithProgress(options, err));
+  RETURN_IF_ERROR(CheckAnswered(options, offline));
+  return offline;
+}
+
+absl::StatusOr<double> RateFromFlags(const LoadOptions& options, std::ostream& err) {
+  const double relative = absl::GetFlag(FLAGS_relative_rate);
+  if (relative == 0) return options.rate;
+  if (!(relative > 0) || options.rate != 0 || options.arrival == Arrival::kSaturate) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--relative_rate: expected more than 0, and neither --rate nor "
+                     "--arrival=saturate, got ",
+                     relative));
+  }
+  ASSIGN_OR_RETURN(const LoadResult offline, MeasureOffline(options, err));
+  err << absl::StrFormat("%.1f calls/s; %.4g times that\n", offline.achieved_rate, relative);
+  return relative * offline.achieved_rate;
+}
+
 absl::StatusOr<ExitCode> RunOnce(LoadOptions options, Streams streams) {
-  UseArrival(options.arrival, options.rate, options);
+  ASSIGN_OR_RETURN(const double rate, RateFromFlags(options, streams.err));
+  UseArrival(options.arrival, rate, options);
   ASSIGN_OR_RETURN(const LoadResult result, RunWithProgress(options, streams.err));
   if (absl::GetFlag(FLAGS_json)) {
     WriteJson(LoadJson(options, result), streams.out);
@@ -194,8 +234,10 @@ absl::Status CheckCount(absl::string_view flag, int value, int most) {
 
 absl::Status CheckSweepFlags(const LoadOptions& options) {
   const absl::Duration bound = absl::GetFlag(FLAGS_p99_bound);
-  if (options.arrival != Arrival::kPoisson || options.rate != 0) {
-    return absl::InvalidArgumentError("--sweep: expected neither --rate nor another --arrival");
+  if (options.arrival != Arrival::kPoisson || options.rate != 0 || options.spike != 1 ||
+      absl::GetFlag(FLAGS_relative_rate) != 0) {
+    return absl::InvalidArgumentError(
+        "--sweep: expected neither a rate nor a spike nor another --arrival");
   }
   if (bound <= absl::ZeroDuration() || bound > options.deadline) {
     return absl::InvalidArgumentError(absl::StrCat(
@@ -246,11 +288,7 @@ absl::StatusOr<ExitCode> RunSweep(LoadOptions options, Streams streams) {
   RETURN_IF_ERROR(CheckSweepFlags(options));
   UseArrival(Arrival::kSaturate, 0, options);
   SweepReport report = {.options = options, .p99_bound = absl::GetFlag(FLAGS_p99_bound)};
-  streams.err << "offline rate, " << options.outstanding << " calls in flight\n";
-  // Throughput is asked for here, however long a call waits its turn.
-  options.deadline = std::max(options.deadline, kOfflineDeadline);
-  ASSIGN_OR_RETURN(report.offline, RunWithProgress(options, streams.err));
-  RETURN_IF_ERROR(CheckAnswered(options, report.offline));
+  ASSIGN_OR_RETURN(report.offline, MeasureOffline(options, streams.err));
   const double offline = report.offline.achieved_rate;
   // From a quarter, so that the curve begins with an idle server. An open loop can have more in
   // flight than the closed one, so the offline rate is no wall.
@@ -294,8 +332,9 @@ const Command& LoadCommand() {
       .summary = "send many calls and measure latency, throughput and goodput",
       .help = kHelp,
       .flags = {{.title = "Load",
-                 .flags = {"rate", "arrival", "lengths", "sequences", "deadline", "bulk",
-                           "connections", "outstanding", "warm_up", "duration", "seed"}},
+                 .flags = {"rate", "relative_rate", "spike", "arrival", "lengths", "sequences",
+                           "deadline", "bulk", "retry", "connections", "outstanding", "warm_up",
+                           "duration", "seed"}},
                 {.title = "Search for the highest rate",
                  .flags = {"sweep", "p99_bound", "tries", "max_runs", "figure"}},
                 {.title = "Outputs",

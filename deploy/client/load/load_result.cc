@@ -64,6 +64,24 @@ bool LoadResult::generator_lagged() const {
   return !all_sent || (lag.p99 > kHarmlessLag && lag.p99 > latency.p99 / 10);
 }
 
+std::array<LoadPart, 3> PartsOf(const LoadResult& result, absl::Duration deadline) {
+  const Spike middle = SpikeOf(result.window, 1);
+  std::array<LoadPart, 3> parts;
+  std::array<std::vector<absl::Duration>, 3> latencies;
+  for (const CallRecord& call : result.calls) {
+    const size_t at = call.due < middle.begin ? 0 : call.due < middle.end ? 1 : 2;
+    ++parts[at].offered;
+    if (!call.answered()) continue;
+    ++parts[at].answered;
+    parts[at].in_time += call.latency <= deadline;
+    latencies[at].push_back(call.latency);
+  }
+  for (size_t at = 0; at < parts.size(); ++at) {
+    parts[at].latency = SummariseLatency(std::move(latencies[at]));
+  }
+  return parts;
+}
+
 LoadResult SummariseLoad(std::vector<CallRecord> records, absl::Duration window,
                          absl::Duration deadline) {
   LoadResult result;

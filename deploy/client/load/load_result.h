@@ -9,12 +9,14 @@
 
 #include <grpcpp/support/status.h>
 
+#include <array>
 #include <cstdint>
 #include <map>
 #include <string>
 #include <vector>
 
 #include "absl/time/time.h"
+#include "deploy/client/load/arrivals.h"
 #include "deploy/client/load/latency.h"
 #include "encoderd/v1/encoder.pb.h"
 
@@ -75,6 +77,20 @@ struct LoadResult {
   // above 1 ms and above a tenth of the p99 of the latency.
   bool generator_lagged() const;
 };
+
+// The middle third of a window of a load.
+inline Spike SpikeOf(absl::Duration window, double factor) {
+  return {.begin = window / 3, .end = window / 3 * 2, .factor = factor};
+}
+
+// Of the calls that were due in a part of the window.
+struct LoadPart {
+  int64_t offered = 0, answered = 0, in_time = 0;
+  LatencySummary latency;  // of answered calls
+};
+
+// Before, in and after the middle third.
+std::array<LoadPart, 3> PartsOf(const LoadResult& result, absl::Duration deadline);
 
 // Fills in everything but `model`, `reasons`, `first_failure` and `cpu_per_call`. `records`: all
 // calls of the run, warm-up included. REQUIRES: window > 0.

@@ -92,6 +92,34 @@ std::string InMilliseconds(absl::Duration time) {
   return absl::StrFormat("%.2f", Milliseconds(time));
 }
 
+constexpr const char* kPartNames[] = {"before the spike", "in the spike", "after the spike"};
+
+void WriteParts(const LoadOptions& options, const LoadResult& result, std::ostream& out) {
+  if (options.spike == 1) return;
+  out << absl::StrFormat("\n%-22s %10s %10s %10s %10s %10s %10s\n", "", "offered", "answered",
+                         "in time", "p50 ms", "p99 ms", "max ms");
+  const auto parts = PartsOf(result, options.deadline);
+  for (size_t at = 0; at < parts.size(); ++at) {
+    const LoadPart& part = parts[at];
+    out << absl::StrFormat("%-22s %10d %10d %10d %10.2f %10.2f %10.2f\n", kPartNames[at],
+                           part.offered, part.answered, part.in_time,
+                           Milliseconds(part.latency.p50), Milliseconds(part.latency.p99),
+                           Milliseconds(part.latency.max));
+  }
+}
+
+Json PartsJson(const LoadOptions& options, const LoadResult& result) {
+  if (options.spike == 1) return nullptr;
+  Json json = Json::array();
+  for (const LoadPart& part : PartsOf(result, options.deadline)) {
+    json.push_back({{"calls", part.offered},
+                    {"answered", part.answered},
+                    {"in_time", part.in_time},
+                    {"latency_ms", SummaryJson(part.latency)}});
+  }
+  return json;
+}
+
 Json OptionsJson(const LoadOptions& options) {
   return {{"target", options.target},
           {"lengths", options.lengths.name()},
@@ -100,6 +128,7 @@ Json OptionsJson(const LoadOptions& options) {
           {"sequences", options.sequences},
           {"bulk", options.priority == v1::PRIORITY_BULK},
           {"deadline_ms", JsonMilliseconds(options.deadline)},
+          {"retry", options.retry},
           {"connections", options.connections},
           {"warm_up_s", absl::ToDoubleSeconds(options.warm_up)},
           {"duration_s", absl::ToDoubleSeconds(options.duration)},
@@ -135,7 +164,9 @@ std::string DescribeLoad(const LoadOptions& options) {
       options.arrival == Arrival::kSaturate
           ? absl::StrCat(options.outstanding, " calls in flight")
           : absl::StrFormat("%s arrivals, %.6g calls/s",
-                            options.arrival == Arrival::kEven ? "even" : "Poisson", options.rate);
+                            options.arrival == Arrival::kEven ? "even" : "Poisson", options.rate) +
+                (options.spike == 1 ? "" : absl::StrFormat(", %.4g times that in the middle third",
+                                                           options.spike));
   return absl::StrCat(pace, ", lengths ", absl::Utf8SafeCEscape(options.lengths.name()), " (mean ",
                       absl::StrFormat("%.4g", options.lengths.mean()), ", max ",
                       options.lengths.max(), "), ", options.sequences,
@@ -163,7 +194,8 @@ void WriteLoadText(const LoadOptions& options, const LoadResult& result, std::os
       << absl::FormatDuration(options.duration) << " after "
       << absl::FormatDuration(options.warm_up) << " of warm-up, deadline "
       << absl::FormatDuration(options.deadline) << ", " << options.connections
-      << (options.connections == 1 ? " connection" : " connections") << "\n\n";
+      << (options.connections == 1 ? " connection" : " connections")
+      << (options.retry ? ", with retries" : "") << "\n\n";
   out << absl::StrFormat("%-22s %10s %10s %10s\n", "", "offered", "answered", "in time");
   out << absl::StrFormat("%-22s %10d %10d %10d  %.2f %% in time\n", "calls", result.offered(),
                          result.answered, result.in_time, 100 * result.goodput_fraction());
@@ -178,6 +210,7 @@ void WriteLoadText(const LoadOptions& options, const LoadResult& result, std::os
   WriteSummary("  in the queue", result.queue, out);
   WriteSummary("  in computation", result.compute, out);
   WriteSummary("  lag of the generator", result.lag, out);
+  WriteParts(options, result, out);
   out << "\ncodes: " << CountsText(result.codes);
   if (!result.reasons.empty()) out << "; reasons: " << CountsText(result.reasons);
   out << absl::StrFormat("\ngenerator: %.0f us of CPU a call\n",
@@ -191,6 +224,8 @@ Json LoadJson(const LoadOptions& options, const LoadResult& result) {
   json["arrival"] = ArrivalName(options.arrival);
   json["rate"] = options.rate;
   json["outstanding"] = options.outstanding;
+  json["spike"] = options.spike;
+  json["parts"] = PartsJson(options, result);
   json.update(ResultJson(result));
   return json;
 }

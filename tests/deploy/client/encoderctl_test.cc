@@ -190,7 +190,12 @@ TEST_F(EncoderctlTest, RefusesCommandLinesItDoesNotUnderstand) {
       {{"load", "--rate=1", "--lengths=long"}, "--lengths: expected fixed:N"},
       {{"load", "--rate=1", "--outstanding=65537"}, "--outstanding: expected 1 to 65536"},
       {{"load", "--rate=1", "--figure=a.png"}, "--figure: expected together with --sweep"},
-      {{"load", "--rate=1", "--sweep"}, "--sweep: expected neither --rate"},
+      {{"load", "--rate=1", "--sweep"}, "--sweep: expected neither a rate"},
+      {{"load", "--sweep", "--spike=2"}, "nor a spike"},
+      {{"load", "--sweep", "--relative_rate=1"}, "--sweep: expected neither a rate"},
+      {{"load", "--rate=1", "--relative_rate=1"}, "--relative_rate: expected more than 0"},
+      {{"load", "--relative_rate=-1"}, "--relative_rate: expected more than 0"},
+      {{"load", "--rate=1", "--spike=0"}, "--spike: expected more than 0, up to 1000, got 0"},
       {{"load", "--sweep", "--p99_bound=1001ms"}, "--p99_bound: expected more than 0, up to"},
       {{"load", "--sweep", "--p99_bound=0s"}, "--p99_bound"},
       {{"load", "--sweep", "--max_runs=0"}, "--max_runs: expected 1 to 100, got 0"},
@@ -409,6 +414,15 @@ TEST_F(EncoderctlTest, MeasuresALoad) {
   EXPECT_EQ(encoder_.request.sequences_size(), 2);
   EXPECT_TRUE(encoder_.request.outputs().logits());
   EXPECT_THAT(encoder_.request.outputs().pooled(), IsEmpty());
+}
+
+TEST_F(EncoderctlTest, MeasuresTheOfflineRateForALoadRelativeToIt) {
+  const Result json = Run({"load", "--relative_rate=0.25", "--arrival=even", "--lengths=fixed:3",
+                           "--outstanding=4", "--warm_up=0s", "--duration=300ms", "--json"});
+  EXPECT_EQ(json.code, kExitOk) << json.err;
+  EXPECT_THAT(json.err, HasSubstr("offline rate, 4 calls in flight"));
+  EXPECT_THAT(json.err, HasSubstr(" calls/s; 0.25 times that\n"));
+  EXPECT_GT(nlohmann::json::parse(json.out)["rate"].get<double>(), 0);
 }
 
 TEST_F(EncoderctlTest, FailsWhereNoCallOfALoadWasAnswered) {

@@ -144,11 +144,11 @@ TEST_F(ServiceConfigTest, RetriesWhatGrpcKeeps) {
 }
 
 TEST_F(ServiceConfigTest, StopsRetryingAServerThatRefusesEverybody) {
-  encoder_.refusals = 100;
+  encoder_.refusals = 1000;
   encoder_.pushback_ms = 1;
-  // Ten tokens, one for each refusal; at five and below there are no more retries.
-  for (int i = 0; i < 3; ++i) EXPECT_EQ(Encode(), grpc::StatusCode::RESOURCE_EXHAUSTED);
-  EXPECT_THAT(encoder_.arrivals(), SizeIs(4 + 1 + 1));
+  // 200 tokens, one for each refusal; at 100 and below there are no more retries.
+  for (int i = 0; i < 27; ++i) EXPECT_EQ(Encode(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_THAT(encoder_.arrivals(), SizeIs(25 * 4 + 1 + 1));
 }
 
 }  // namespace

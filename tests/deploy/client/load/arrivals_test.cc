@@ -48,5 +48,18 @@ TEST(ArrivalScheduleTest, RepeatsItselfForTheSameSeedOnly) {
   EXPECT_NE(other.Next(), first);
 }
 
+TEST(WithSpikeTest, BringsTheCallsOfItsPartCloserAndNoOthers) {
+  const Spike spike = {.begin = absl::Seconds(10), .end = absl::Seconds(20), .factor = 4};
+  const auto due = [&](double steady) {
+    return absl::ToDoubleSeconds(WithSpike(absl::Seconds(steady), spike));
+  };
+  EXPECT_EQ(due(-3), -3);  // the warm-up
+  EXPECT_EQ(due(9), 9);
+  EXPECT_EQ(due(10), 10);
+  EXPECT_EQ(due(14), 11);
+  EXPECT_EQ(due(50), 20);  // 40 s worth of calls have come in 10
+  EXPECT_EQ(due(51), 21);
+}
+
 }  // namespace
 }  // namespace encoderd::client

@@ -259,6 +259,55 @@ TEST(CheckLoadOptionsTest, NamesEveryFault) {
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("--rate")));
 }
 
+TEST_F(LoadTest, SendsMoreInTheMiddleThirdOfASpike) {
+  LoadOptions options = Options();
+  options.arrival = Arrival::kEven;
+  options.spike = 3;
+  options.warm_up = absl::ZeroDuration();
+  const auto result = RunLoad(options, Ignore);
+  ASSERT_TRUE(result.ok()) << result.status();
+  const auto parts = PartsOf(*result, options.deadline);
+  EXPECT_NEAR(static_cast<double>(parts[0].offered), 20, 1);
+  EXPECT_NEAR(static_cast<double>(parts[1].offered), 60, 1);
+  EXPECT_NEAR(static_cast<double>(parts[2].offered), 20, 1);
+}
+
+TEST_F(LoadTest, EndsWhenItIsToldTo) {
+  for (const Arrival arrival : {Arrival::kEven, Arrival::kSaturate}) {
+    LoadOptions options = Options();
+    options.arrival = arrival;
+    if (arrival == Arrival::kSaturate) options.rate = 0;
+    options.outstanding = 8;
+    options.duration = absl::Minutes(1);
+    std::stop_source stop;
+    options.stop = stop.get_token();
+    // After a second, when progress is first told.
+    const auto result = RunLoad(options, [&](const LoadProgress&) { stop.request_stop(); });
+    ASSERT_TRUE(result.ok()) << result.status();
+    EXPECT_GT(result->answered, 0);
+    EXPECT_EQ(result->answered, result->offered());
+    EXPECT_LT(result->window, absl::Seconds(20));
+    EXPECT_GT(result->achieved_rate, 0);
+  }
+}
+
+TEST_F(LoadTest, UsesEveryAddressAndTriesAgainWhereItIsToldTo) {
+  TestServer loading(TestOptions(), TestServer::NotLoaded());
+  LoadOptions options = Options();
+  options.target = absl::StrCat("ipv4:127.0.0.1:", server_.server().port(), ",127.0.0.1:",
+                                loading.server().port());
+  options.retry = true;
+  // One call after the other: each that is refused goes to the other address next.
+  options.arrival = Arrival::kSaturate;
+  options.rate = 0;
+  options.outstanding = 1;
+  options.deadline = absl::Seconds(20);
+  const auto result = RunLoad(options, Ignore);
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_THAT(result->codes, ElementsAre(Pair("OK", result->offered())));
+  EXPECT_GT(loading.Metric("encoderd_refusals_total{reason=\"LOADING\"}"), 0);
+}
+
 TEST(RunLoadTest, SaysThatNobodyListens) {
   // A listener that is gone again: its port refuses.
   int port = 0;

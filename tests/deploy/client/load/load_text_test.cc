@@ -92,12 +92,35 @@ TEST(WriteLoadTextTest, LetsNoControlCharacterThrough) {
   EXPECT_THAT(out.str(), Not(HasSubstr("\x1b")));
 }
 
+TEST(WriteLoadTextTest, TellsTheThirdsApartWhereThereIsASpike) {
+  LoadOptions options = Options();
+  options.spike = 4;
+  std::ostringstream out;
+  WriteLoadText(options, Result(2), out);
+  // Calls are due in the first second of two: 67 in the first third, 33 in the second.
+  EXPECT_THAT(
+      out.str(),
+      AllOf(HasSubstr("Poisson arrivals, 50 calls/s, 4 times that in the middle third, lengths"),
+            HasSubstr("                          offered   answered    in time"
+                      "     p50 ms     p99 ms     max ms\n"
+                      "before the spike               67         67         67"
+                      "      34.00      67.00      67.00\n"
+                      "in the spike                   33         31         31"
+                      "      83.00      98.00      98.00\n"
+                      "after the spike                 0          0          0"
+                      "       0.00       0.00       0.00\n")));
+  const auto parts = LoadJson(options, Result(2))["parts"];
+  ASSERT_EQ(parts.size(), 3u);
+  EXPECT_EQ(parts[1]["answered"], 31);
+  EXPECT_EQ(parts[1]["latency_ms"]["max"], 98.0);
+}
+
 TEST(LoadJsonTest, KeepsItsNames) {
   const auto expected = nlohmann::json::parse(R"({
     "model": "tiny", "numerics_id": "0123", "target": "127.0.0.1:50051",
     "lengths": "uniform:10-20", "mean_length": 15.0, "max_length": 20, "sequences": 1,
-    "bulk": false, "deadline_ms": 1000.0, "connections": 1, "warm_up_s": 1.0, "duration_s": 2.0,
-    "seed": 1, "arrival": "poisson", "rate": 50.0, "outstanding": 4096,
+    "bulk": false, "deadline_ms": 1000.0, "retry": false, "connections": 1, "warm_up_s": 1.0, "duration_s": 2.0,
+    "seed": 1, "arrival": "poisson", "rate": 50.0, "outstanding": 4096, "spike": 1.0, "parts": null,
     "calls": 100, "answered": 98, "in_time": 90, "goodput_fraction": 0.9,
     "offered_rate": 50.0, "achieved_rate": 49.0, "goodput_rate": 45.0, "tokens_rate": 735.0,
     "request_bytes_rate": 4900.0, "response_bytes_rate": 98000.0,
