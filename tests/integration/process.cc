@@ -4,11 +4,14 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <spawn.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <chrono>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -64,6 +67,16 @@ Process::~Process() {
 }
 
 void Process::Signal(int signal) const { kill(pid_, signal); }
+
+void Process::SetNice(int nice) const {
+  std::error_code gone;
+  for (const auto& task :
+       std::filesystem::directory_iterator(absl::StrCat("/proc/", pid_, "/task"), gone)) {
+    const auto thread = static_cast<id_t>(std::stoul(task.path().filename().string()));
+    if (setpriority(PRIO_PROCESS, thread, nice) == 0 || errno == ESRCH) continue;
+    ADD_FAILURE() << "nice " << nice << ": " << strerror(errno);
+  }
+}
 
 absl::Duration Process::CpuTime() const {
   clockid_t clock;
@@ -129,7 +142,7 @@ int Process::Wait(absl::Duration timeout) {
   const absl::Time end = absl::Now() + timeout;
   while (running()) {
     if (absl::Now() >= end) return -1;
-    std::this_thread::yield();
+    absl::SleepFor(absl::Milliseconds(1));  // others may be measured meanwhile
   }
   // The pipe has the rest.
   MutexLock lock(mutex_);

@@ -23,6 +23,10 @@ class Process {
 
   void Signal(int signal) const;
 
+  // Of all its threads; those that they start later inherit it. Fails the test where this user may
+  // not.
+  void SetNice(int nice) const;
+
   // What all its threads together have taken of CPUs so far.
   absl::Duration CpuTime() const;
 

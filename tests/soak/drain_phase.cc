@@ -12,7 +12,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "deploy/client/load/latency.h"
-#include "grpc/health/v1/health.grpc.pb.h"
+#include "tests/soak/health_watch.h"
 #include "tests/soak/phases.h"
 
 namespace encoderd::soak {
@@ -83,48 +83,6 @@ void DrainUnderSteadyLoad(const Soak& soak, Latencies& latencies) {
                     absl::StrFormat("%d after %.2f s", code, absl::ToDoubleSeconds(to_exit)));
 }
 
-// A Watch of the health of the whole server, read to its end.
-class Watch {
- public:
-  explicit Watch(const std::shared_ptr<grpc::Channel>& channel)
-      : stub_(grpc::health::v1::Health::NewStub(channel)),
-        reader_(stub_->Watch(&context_, {})),
-        thread_([this] { Read(); }) {
-    MutexLock lock(mutex_);
-    while (statuses_.empty()) changed_.Wait(mutex_);
-  }
-  ~Watch() {
-    context_.TryCancel();
-    if (thread_.joinable()) thread_.join();
-  }
-
-  // What it saw, once the server has ended it.
-  std::string AwaitEnd() {
-    thread_.join();
-    MutexLock lock(mutex_);
-    return statuses_;
-  }
-
- private:
-  void Read() {
-    grpc::health::v1::HealthCheckResponse response;
-    while (reader_->Read(&response)) {
-      MutexLock lock(mutex_);
-      absl::StrAppend(&statuses_, statuses_.empty() ? "" : ", ",
-                      grpc::health::v1::HealthCheckResponse::ServingStatus_Name(response.status()));
-      changed_.NotifyAll();
-    }
-  }
-
-  grpc::ClientContext context_;
-  std::unique_ptr<grpc::health::v1::Health::Stub> stub_;
-  std::unique_ptr<grpc::ClientReader<grpc::health::v1::HealthCheckResponse>> reader_;
-  Mutex mutex_;
-  CondVar changed_;
-  std::string statuses_ ABSL_GUARDED_BY(mutex_);
-  std::thread thread_;
-};
-
 // 50 calls wait for one worker, somebody watches the health, somebody is connected and idle.
 void DrainWithAQueue(const Soak& soak, absl::Duration drain_timeout, int sequences,
                      bool all_answered) {
@@ -134,7 +92,7 @@ void DrainWithAQueue(const Soak& soak, absl::Duration drain_timeout, int sequenc
   const auto idle = server.Connect();
   const auto channel = server.Connect();
   const auto encoder = v1::EncoderService::NewStub(channel);
-  Watch watch(server.Connect());
+  HealthWatch watch(server.Connect());
   idle->WaitForConnected(absl::ToChronoTime(absl::Now() + kPatience));
   std::vector<std::unique_ptr<Call>> calls;
   const std::vector<int64_t> lengths(static_cast<size_t>(sequences), 256);
