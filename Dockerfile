@@ -14,6 +14,8 @@ WORKDIR /src
 # What changes less often comes first: packages, then sources.
 COPY deploy/debian13.sh deploy/packages.txt deploy/
 RUN deploy/debian13.sh true
+# As debian13.sh sets it elsewhere.
+ENV LANG=C.UTF-8
 COPY CMakeLists.txt CMakePresets.json ./
 COPY deploy/CMakeLists.txt deploy/
 COPY deploy/client deploy/client

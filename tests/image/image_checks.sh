@@ -5,10 +5,12 @@
 field() { engine image inspect --format "$1" "$image"; }
 label() { field "{{index .Labels \"org.opencontainers.image.$1\"}}"; }
 
+megabytes() { awk '{ printf "%.0f", $1 / 1e6 }'; }
+
 check_image() {
   local size base version
-  size=$(($(field '{{.Size}}') / 1000000))
-  base=$(($(engine image inspect --format '{{.Size}}' "$base_image") / 1000000))
+  size=$(field '{{.Size}}' | megabytes)
+  base=$(engine image inspect --format '{{.Size}}' "$base_image" | megabytes)
   check 'size without a model' "$size MB, of which base $base MB" 'at most 180 MB' \
     at_most "$size" 180
   version=$(run --rm --network=none "$image" --version)
