@@ -1,5 +1,6 @@
 #include "server/access_log.h"
 
+#include <algorithm>
 #include <new>
 #include <nlohmann/json.hpp>
 #include <string_view>
@@ -14,7 +15,43 @@ namespace {
 constexpr int kInternal = 13;  // of grpc::StatusCode
 
 // Names in certificates may be of any length; a line must not be.
-constexpr size_t kMaxNameBytes = 200;
+std::string_view FirstBytes(std::string_view name) { return name.substr(0, 200); }
+
+// Written as it grows: every call pays for it, and a tree of values first took 4.6 µs instead of 2.
+class JsonObject {
+ public:
+  JsonObject() { text_.reserve(512); }  // more than most lines
+
+  void Add(std::string_view name, std::string_view value) {
+    Begin(name);
+    if (IsPlain(value)) {
+      ((text_ += '"') += value) += '"';
+    } else {
+      using Json = nlohmann::json;
+      text_ += Json(value).dump(-1, ' ', /*ensure_ascii=*/false, Json::error_handler_t::replace);
+    }
+  }
+  void Add(std::string_view name, int64_t value) {
+    Begin(name);
+    absl::StrAppend(&text_, value);
+  }
+  std::string End() && {
+    text_ += '}';
+    return std::move(text_);
+  }
+
+ private:
+  void Begin(std::string_view name) {
+    text_ += text_.empty() ? "{\"" : ",\"";
+    (text_ += name) += "\":";
+  }
+  static bool IsPlain(std::string_view text) {
+    return std::ranges::all_of(
+        text, [](char c) { return c >= ' ' && c <= '~' && c != '"' && c != '\\'; });
+  }
+
+  std::string text_;
+};
 
 }  // namespace
 
@@ -45,33 +82,32 @@ bool AccessLog::IsSampled(const CallRecord& call) {
 }
 
 std::string AccessLine(const CallRecord& call, absl::Time arrival) {
-  using Json = nlohmann::ordered_json;
   const CallIdentity& identity = call.identity;
-  Json line = {{"time", absl::FormatTime("%Y-%m-%dT%H:%M:%E3SZ", arrival, absl::UTCTimeZone())},
-               {"method", kMethodNames[IndexOf(call.method)]},
-               {"code", kCodeNames[IndexOfCode(call.code)]}};
-  if (!call.reason.empty()) line["reason"] = call.reason;
-  line["peer"] = identity.peer.substr(0, kMaxNameBytes);
-  if (!identity.client.empty()) line["client"] = identity.client.substr(0, kMaxNameBytes);
-  line["request_id"] = identity.request_id;
+  JsonObject line;
+  line.Add("time", absl::FormatTime("%Y-%m-%dT%H:%M:%E3SZ", arrival, absl::UTCTimeZone()));
+  line.Add("method", kMethodNames[IndexOf(call.method)]);
+  line.Add("code", kCodeNames[IndexOfCode(call.code)]);
+  if (!call.reason.empty()) line.Add("reason", call.reason);
+  line.Add("peer", FirstBytes(identity.peer));
+  if (!identity.client.empty()) line.Add("client", FirstBytes(identity.client));
+  line.Add("request_id", identity.request_id);
   if (identity.parent.has_value()) {
-    line["trace_id"] = identity.parent->trace_id;
-    line["parent_span_id"] = identity.parent->span_id;
-    line["span_id"] = identity.span_id;
+    line.Add("trace_id", identity.parent->trace_id);
+    line.Add("parent_span_id", identity.parent->span_id);
+    line.Add("span_id", identity.span_id);
   }
-  line["sequences"] = call.sequences;
-  line["tokens"] = call.tokens;
-  line["request_bytes"] = call.request_bytes;
-  line["answer_bytes"] = call.answer_bytes;
+  line.Add("sequences", call.sequences);
+  line.Add("tokens", call.tokens);
+  line.Add("request_bytes", call.request_bytes);
+  line.Add("answer_bytes", call.answer_bytes);
   if (call.timing.has_value()) {
-    line["queue_us"] = absl::ToInt64Microseconds(call.timing->queue);
-    line["compute_us"] = absl::ToInt64Microseconds(call.timing->compute);
-    line["batches"] = call.timing->batches;
-    line["batch_tokens"] = call.timing->batch_tokens;
+    line.Add("queue_us", absl::ToInt64Microseconds(call.timing->queue));
+    line.Add("compute_us", absl::ToInt64Microseconds(call.timing->compute));
+    line.Add("batches", call.timing->batches);
+    line.Add("batch_tokens", call.timing->batch_tokens);
   }
-  line["whole_us"] = absl::ToInt64Microseconds(call.whole);
-  return line.dump(/*indent=*/-1, ' ', /*ensure_ascii=*/false, Json::error_handler_t::replace) +
-         "\n";
+  line.Add("whole_us", absl::ToInt64Microseconds(call.whole));
+  return std::move(line).End() + "\n";
 }
 
 }  // namespace encoderd
