@@ -4,10 +4,12 @@
 
 #include <algorithm>
 #include <iterator>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "server/access.h"
 #include "server/log.h"
 
 namespace encoderd {
@@ -16,10 +18,8 @@ namespace {
 constexpr const char* kTraceparent = "traceparent";
 
 std::string ClientOf(const grpc::CallbackServerContext& context) {
-  const auto connection = context.auth_context();
-  if (!connection->IsPeerAuthenticated()) return "";
-  const std::vector<grpc::string_ref> names = connection->GetPeerIdentity();
-  return names.empty() ? "" : std::string(names.front().data(), names.front().size());
+  std::vector<std::string> names = ClientNames(*context.auth_context());
+  return names.empty() ? "" : std::move(names.front());
 }
 
 std::string RequestIdOf(const grpc::CallbackServerContext& context) {

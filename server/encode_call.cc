@@ -61,6 +61,7 @@ void EncodeCall::Start(const grpc::ByteBuffer& bytes) {
 // Everything that is checked before the work. Nothing: the batcher has accepted the call and ends
 // it, possibly before this returns.
 std::optional<Refusal> EncodeCall::Admit(const grpc::ByteBuffer& bytes) {
+  if (auto refusal = service_.access.Refuse(context_)) return refusal;
   if (auto refusal = service_.NotServing()) return refusal;
   if (auto refusal = TakeSlot()) return refusal;
   // gRPC gives no message where the stream ended before it: that is no fault of the message.

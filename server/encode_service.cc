@@ -57,8 +57,11 @@ v1::GetModelResponse Describe(const EncodeContext& context) {
   return model;
 }
 
-std::optional<Refusal> AnswerGetModel(const EncodeContext& context, const grpc::ByteBuffer& request,
+std::optional<Refusal> AnswerGetModel(const EncodeContext& context,
+                                      const grpc::CallbackServerContext& call,
+                                      const grpc::ByteBuffer& request,
                                       grpc::ByteBuffer& response) {
+  if (auto refusal = context.access.Refuse(call)) return refusal;
   if (auto refusal = context.NotServing()) return refusal;
   v1::GetModelRequest message;
   const auto no_lists = [](const google::protobuf::FieldDescriptor&) { return ElementLimit(); };
@@ -128,7 +131,7 @@ grpc::ServerUnaryReactor* EncodeService::GetModel(grpc::CallbackServerContext* c
                        .identity = IdentifyCall(*context),
                        .request_bytes = static_cast<int64_t>(request->Length())};
   context_.calls.CallStarted();
-  const auto refusal = AnswerGetModel(context_, *request, *response);
+  const auto refusal = AnswerGetModel(context_, *context, *request, *response);
   grpc::Status status;
   if (refusal.has_value()) {
     record.code = static_cast<int>(refusal->status.code());

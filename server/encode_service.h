@@ -14,6 +14,7 @@
 #include "absl/time/time.h"
 #include "encoderd/v1/encoder.grpc.pb.h"
 #include "engine/engine.h"
+#include "server/access.h"
 #include "server/batching/batcher.h"
 #include "server/batching/clock.h"
 #include "server/call_record.h"
@@ -48,9 +49,10 @@ inline constexpr int64_t kConnectionsThatMayStall = 4;
 
 // What every call needs. Fields are constant or thread-safe.
 struct EncodeContext {
-  EncodeContext(const EncodeOptions& service_options, Clock& service_clock,
-                CallObserver& call_observer)
+  EncodeContext(const EncodeOptions& service_options, const Access& service_access,
+                Clock& service_clock, CallObserver& call_observer)
       : options(service_options),
+        access(service_access),
         clock(service_clock),
         calls(call_observer),
         connections(service_options.max_connection_inflight,
@@ -65,6 +67,7 @@ struct EncodeContext {
   enum class Phase { kLoading, kServing, kDraining, kCuttingOff };
 
   const EncodeOptions options;
+  const Access& access;
   Clock& clock;
   CallObserver& calls;
   ConnectionSlots connections;
@@ -79,8 +82,9 @@ class EncodeService final
               v1::EncoderService::WithRawCallbackMethod_GetModel<v1::EncoderService::Service>>> {
  public:
   // What is referred to must outlive every call.
-  EncodeService(const EncodeOptions& options, Clock& clock, CallObserver& calls)
-      : context_(options, clock, calls) {}
+  EncodeService(const EncodeOptions& options, const Access& access, Clock& clock,
+                CallObserver& calls)
+      : context_(options, access, clock, calls) {}
 
   // Takes calls from now on; until then they get UNAVAILABLE. What `served` points to must outlive
   // every call. REQUIRES: called once.

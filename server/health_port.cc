@@ -21,7 +21,8 @@ constexpr TransportLimits kTransport = {.max_message_bytes = 1024,
                                         .max_connection_streams = 16,
                                         .max_threads = 1,
                                         .max_incoming_bytes = 4 << 20,
-                                        .min_ping_interval = absl::Seconds(5)};
+                                        .min_ping_interval = absl::Seconds(5),
+                                        .handshake_timeout = absl::Seconds(10)};
 
 // Reflection, once one server of a process has it, comes with every server that is built.
 class NoPlugins final : public grpc::ServerBuilderOption {

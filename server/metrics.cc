@@ -238,6 +238,13 @@ struct Metrics::State {
       AddHistogram(*registry, "encoderd_shadow_error",
                    "Largest 1 - cosine of a sampled sequence's tokens to fp32.", ErrorBuckets());
   std::array<Counter*, kShadowDrops.size()> shadow_dropped;  // by ShadowDrop
+  prometheus::Family<Counter>& reloads =
+      prometheus::BuildCounter()
+          .Name("encoderd_tls_reloads_total")
+          .Help("Changes of the files of certificates, key and tokens, by what came of them.")
+          .Register(*registry);
+  Counter& reloads_ok = reloads.Add({{"result", "ok"}});
+  Counter& reloads_failed = reloads.Add({{"result", "failed"}});
   Gauge& in_flight = prometheus::BuildGauge()
                          .Name("encoderd_calls_in_flight")
                          .Help("Calls that have arrived and not ended.")
@@ -366,6 +373,19 @@ void Metrics::ShadowCompared(double error) { state_->shadow_error.Observe(error)
 
 void Metrics::ShadowDropped(ShadowDrop reason) {
   state_->shadow_dropped[static_cast<size_t>(reason)]->Increment();
+}
+
+void Metrics::KeysReloaded(bool taken) {
+  (taken ? state_->reloads_ok : state_->reloads_failed).Increment();
+}
+
+void Metrics::SetCertificateNotAfter(absl::Time not_after) {
+  prometheus::BuildGauge()
+      .Name("encoderd_tls_certificate_not_after_seconds")
+      .Help("When the certificate that the server shows ends, since unix epoch in seconds.")
+      .Register(*state_->registry)
+      .Add({})
+      .Set(static_cast<double>(absl::ToUnixSeconds(not_after)));
 }
 
 void Metrics::SetReady(bool ready) { state_->ready.Set(ready ? 1 : 0); }

@@ -60,6 +60,9 @@ inline constexpr std::string_view kReasons[] = {
     "REQUEST_TOO_LARGE",     // bytes
     "MODEL_NOT_FOUND",       // another model than the one served
     "UNKNOWN_METHOD",        //
+    "TOKEN_MISSING",         // the call has no bearer token, or
+    "TOKEN_WRONG",           // another one than this server's
+    "CLIENT_NOT_ALLOWED",    // no name of the caller's certificate may call
     "LOADING",               // not ready yet
     "DRAINING",              // not any more
     "QUEUE_FULL",            // by calls, tokens or predicted time
@@ -105,6 +108,11 @@ class Metrics : public BatchObserver, public CallObserver {
   void ShadowSampled();
   void ShadowCompared(double error);
   void ShadowDropped(ShadowDrop reason);
+
+  // Changed key files were taken over, or could not be.
+  void KeysReloaded(bool taken);
+  // When the certificate that the server shows ends; no series before the first time.
+  void SetCertificateNotAfter(absl::Time not_after);
 
   void SetReady(bool ready);
   void SetModel(const ModelLabels& model);

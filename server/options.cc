@@ -10,6 +10,7 @@
 
 #include "absl/flags/flag.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "server/flag_parser.h"
 #include "server/memory_budget.h"
 
@@ -35,7 +36,7 @@ ABSL_FLAG(std::string, profile, "",
 
 ABSL_FLAG(std::string, listen, "127.0.0.1:50051",
           "Address for gRPC, HOST:PORT. Port 0 takes any free one and logs it. 0.0.0.0 or [::] "
-          "listens on all interfaces and needs --plaintext.");
+          "listens on all interfaces and needs TLS or --plaintext.");
 ABSL_FLAG(std::string, metrics_listen, "127.0.0.1:9090",
           "Address for Prometheus, HOST:PORT, path /metrics, HTTP. Port 0 takes any free one.");
 ABSL_FLAG(std::string, health_listen, "",
@@ -45,7 +46,26 @@ ABSL_FLAG(std::string, health_listen, "",
           "health is asked for at --listen.");
 ABSL_FLAG(bool, plaintext, false,
           "Serve without TLS on an address that is not loopback. Say so only where the network "
-          "itself is trusted.");
+          "itself is trusted: tokens and inputs pass through it as they are.");
+ABSL_FLAG(std::string, tls_cert_file, "",
+          "Certificate that the server shows, PEM, followed by those between it and the root. Serves "
+          "TLS alone, 1.2 or 1.3. This file and the next three are read again when they change; what "
+          "cannot be served is logged, counted and not taken.");
+ABSL_FLAG(std::string, tls_key_file, "",
+          "Private key of --tls_cert_file, PEM, not encrypted. Both or neither.");
+ABSL_FLAG(std::string, tls_client_ca_file, "",
+          "Certificates of the authorities, PEM, of which a client needs a certificate to connect "
+          "at all (mutual TLS).");
+ABSL_FLAG(std::string, token_file, "",
+          "Bearer tokens, one a line, # starts a comment line: a call needs one of them, as metadata "
+          "`authorization: Bearer TOKEN`. 16 to 4096 characters each.");
+ABSL_FLAG(std::vector<std::string>, allowed_clients, {},
+          "Names of the clients that may call, separated by commas: a URI (SPIFFE id) or DNS name of "
+          "their certificate, or the common name of one that has neither. Health and reflection "
+          "answer every client that could connect. Empty = so do all calls.");
+ABSL_FLAG(absl::Duration, handshake_timeout, absl::Seconds(10),
+          "How long a new connection may take until it is ready for calls, TLS included; one that is "
+          "slower is closed. Range: 10ms to 2m.");
 ABSL_FLAG(int32_t, max_connections, 1024,
           "gRPC connections open at a time; one more is closed at once. Range: 1 to 65536.");
 ABSL_FLAG(int32_t, max_connection_inflight, 64,
@@ -168,7 +188,9 @@ const std::vector<FlagGroup>& Groups() {
       {"Addresses",
        {"listen", "metrics_listen", "health_listen", "plaintext", "max_connections",
         "max_connection_inflight", "max_connection_age", "max_connection_age_grace",
-        "min_ping_interval"}},
+        "min_ping_interval", "handshake_timeout"}},
+      {"Keys",
+       {"tls_cert_file", "tls_key_file", "tls_client_ca_file", "token_file", "allowed_clients"}},
       {"Limits of a call",
        {"max_sequence_tokens", "max_request_sequences", "max_request_tokens", "max_response_bytes",
         "max_inflight_bytes", "default_deadline"}},
@@ -178,6 +200,11 @@ const std::vector<FlagGroup>& Groups() {
       {"Shutdown", {"drain_delay", "drain_timeout"}},
       {"Log", {"log_format", "termination_log", "access_log", "access_log_rate", "version"}}};
   return *groups;
+}
+
+const char* TlsName(const Options& options) {
+  if (options.tls_cert_file.empty()) return "none";
+  return options.tls_client_ca_file.empty() ? "server" : "mutual";
 }
 
 constexpr std::string_view kAutoPrecision = "auto";
@@ -258,6 +285,8 @@ void CheckRanges(const Options& options, Checker& check) {
               absl::Hours(1));
   check.Range("min_ping_interval", options.min_ping_interval, absl::Milliseconds(1),
               absl::Hours(2));
+  check.Range("handshake_timeout", options.handshake_timeout, absl::Milliseconds(10),
+              absl::Minutes(2));
   check.Range("max_sequence_tokens", options.max_sequence_tokens, 0, 1 << 20);
   check.Range("max_request_sequences", options.max_request_sequences, 1, 1 << 20);
   check.Range("max_request_tokens", options.max_request_tokens, 1, 1 << 24);
@@ -273,6 +302,38 @@ void CheckRanges(const Options& options, Checker& check) {
   check.Range("max_batch_wait", options.max_batch_wait, absl::ZeroDuration(), absl::Seconds(10));
   check.Range("drain_delay", options.drain_delay, absl::ZeroDuration(), absl::Minutes(10));
   check.Range("drain_timeout", options.drain_timeout, absl::ZeroDuration(), absl::Hours(1));
+}
+
+// Which of the keys need which others. What is in the files is for keys.h to judge.
+void CheckKeys(const Options& options, Checker& check) {
+  const bool tls = !options.tls_cert_file.empty();
+  if (tls && options.tls_key_file.empty()) {
+    check.Fault("tls_key_file", "the key of --tls_cert_file", "none");
+  }
+  const auto need = [&check](std::string_view flag, const std::string& got, bool has,
+                             std::string_view other) {
+    if (!got.empty() && !has) {
+      check.Fault(flag, absl::StrCat("none without --", std::string(other)), LogValue(got));
+    }
+  };
+  need("tls_key_file", options.tls_key_file, tls, "tls_cert_file");
+  need("tls_client_ca_file", options.tls_client_ca_file, tls, "tls_cert_file");
+  need("allowed_clients", absl::StrJoin(options.allowed_clients, ","),
+       !options.tls_client_ca_file.empty(), "tls_client_ca_file");
+  if (std::ranges::find(options.allowed_clients, "") != options.allowed_clients.end()) {
+    check.Fault("allowed_clients", "names separated by commas",
+                LogValue(absl::StrJoin(options.allowed_clients, ",")));
+  }
+  if (options.plaintext && tls) {
+    check.Fault("plaintext", "false with --tls_cert_file", "true");
+  }
+  // Tokens are no exception: who listens on the way has them at once.
+  if (!options.listen.host.empty() && !options.listen.IsLoopback() && !options.plaintext && !tls) {
+    check.Fault("listen",
+                "a loopback address, TLS by --tls_cert_file and --tls_key_file, or --plaintext to "
+                "serve without",
+                options.listen.ToString());
+  }
 }
 
 void CheckTogether(const Options& options, Checker& check) {
@@ -301,10 +362,7 @@ void CheckTogether(const Options& options, Checker& check) {
     check.Fault("precision_file", "none without --precision=auto",
                 LogValue(options.precision_file));
   }
-  if (!options.listen.host.empty() && !options.listen.IsLoopback() && !options.plaintext) {
-    check.Fault("listen", "a loopback address, or --plaintext to serve without TLS",
-                options.listen.ToString());
-  }
+  CheckKeys(options, check);
   const auto same = [](const ListenAddress& one, const ListenAddress& other) {
     return one.port != 0 && one.ToString() == other.ToString();
   };
@@ -393,6 +451,12 @@ Options ReadOptions(std::vector<std::string>& faults) {
       .listen = check.Address("listen", absl::GetFlag(FLAGS_listen)),
       .metrics_listen = check.Address("metrics_listen", absl::GetFlag(FLAGS_metrics_listen)),
       .plaintext = absl::GetFlag(FLAGS_plaintext),
+      .tls_cert_file = absl::GetFlag(FLAGS_tls_cert_file),
+      .tls_key_file = absl::GetFlag(FLAGS_tls_key_file),
+      .tls_client_ca_file = absl::GetFlag(FLAGS_tls_client_ca_file),
+      .allowed_clients = absl::GetFlag(FLAGS_allowed_clients),
+      .token_file = absl::GetFlag(FLAGS_token_file),
+      .handshake_timeout = absl::GetFlag(FLAGS_handshake_timeout),
       .workers = absl::GetFlag(FLAGS_workers),
       .max_sequence_tokens = absl::GetFlag(FLAGS_max_sequence_tokens),
       .max_request_sequences = absl::GetFlag(FLAGS_max_request_sequences),
@@ -461,7 +525,14 @@ std::string Describe(const Options& options) {
       " listen=", options.listen.ToString(), " metrics_listen=", options.metrics_listen.ToString(),
       " health_listen=",
       options.health_listen.has_value() ? options.health_listen->ToString() : LogValue(""),
-      " plaintext=", bool_name(options.plaintext), " max_connections=", options.max_connections,
+      " plaintext=", bool_name(options.plaintext), " tls=", TlsName(options),
+      " tls_cert_file=", LogValue(options.tls_cert_file),
+      " tls_key_file=", LogValue(options.tls_key_file),
+      " tls_client_ca_file=", LogValue(options.tls_client_ca_file),
+      " allowed_clients=", options.allowed_clients.size(),
+      " token_file=", LogValue(options.token_file),
+      " handshake_timeout=", absl::FormatDuration(options.handshake_timeout),
+      " max_connections=", options.max_connections,
       " max_connection_inflight=", options.max_connection_inflight,
       " max_connection_age=", absl::FormatDuration(options.max_connection_age),
       " max_connection_age_grace=", absl::FormatDuration(options.max_connection_age_grace),

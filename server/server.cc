@@ -19,6 +19,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
 #include "engine/status_macros.h"
+#include "server/access.h"
 #include "server/access_log.h"
 #include "server/batching/batcher.h"
 #include "server/calibration.h"
@@ -28,6 +29,9 @@
 #include "server/health_port.h"
 #include "server/health_service.h"
 #include "server/heap.h"
+#include "server/keys/key_watch.h"
+#include "server/keys/keys.h"
+#include "server/keys/tls_credentials.h"
 #include "server/listener.h"
 #include "server/log.h"
 #include "server/mutex.h"
@@ -83,7 +87,8 @@ TransportLimits Transport(const EncodeOptions& service, const Options& options) 
       .max_threads = kMaxReflectionThreads,
       .max_incoming_bytes =
           std::max(service.max_inflight_bytes, CallBytes(service.limits.max_request_bytes, 0)),
-      .min_ping_interval = options.min_ping_interval};
+      .min_ping_interval = options.min_ping_interval,
+      .handshake_timeout = options.handshake_timeout};
 }
 
 // A client that is asked to go has its calls finished and connects again, wherever the balancer
@@ -148,21 +153,24 @@ void LogDetails(const EngineInfo& info) {
 class GrpcServer final : public Server {
  public:
   // Without an access log the metrics alone are told of calls.
-  GrpcServer(const Options& options, Metrics& metrics, std::unique_ptr<AccessLog> access_log,
-             Clock& clock)
+  GrpcServer(const Options& options, std::unique_ptr<Keys> keys, Metrics& metrics,
+             std::unique_ptr<AccessLog> access_log, Clock& clock)
       : options_(options),
         metrics_(metrics),
         clock_(clock),
+        keys_(std::move(keys)),
+        access_(options.allowed_clients, *keys_),
         access_log_(std::move(access_log)),
         calls_(access_log_ != nullptr ? static_cast<CallObserver&>(*access_log_) : metrics),
-        encode_(ServiceOptions(options), clock, calls_),
-        unknown_(clock, calls_) {}
+        encode_(ServiceOptions(options), access_, clock, calls_),
+        unknown_(access_, clock, calls_) {}
 
   ~GrpcServer() override {
     metrics_.SetBatcher(nullptr);
     metrics_.SetConnections(nullptr);
     metrics_.SetInflightBytes(nullptr);
     heartbeat_.reset();
+    key_watch_.reset();
     trimmer_.reset();
     watchdog_.reset();
     if (listener_ != nullptr) listener_->Stop();
@@ -185,7 +193,8 @@ class GrpcServer final : public Server {
     grpc::ServerBuilder builder;
     connections_ = builder.experimental().AddExternalConnectionAcceptor(
         grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
-        grpc::InsecureServerCredentials());
+        keys_->tls() == nullptr ? grpc::InsecureServerCredentials()
+                                : std::make_shared<TlsCredentials>(*keys_));
     SetTransport(builder, Transport(ServiceOptions(options_), options_));
     SetConnectionAge(builder, options_);
     builder.RegisterService(&encode_);
@@ -193,6 +202,7 @@ class GrpcServer final : public Server {
     builder.RegisterCallbackGenericService(&unknown_);
     grpc_ = builder.BuildAndStart();
     if (grpc_ == nullptr) return absl::InternalError("gRPC did not start; its log lines say why");
+    key_watch_.emplace(*keys_, clock_, metrics_);
     heartbeat_.emplace(SteadyClock());  // that of gRPC's threads, whatever clock calls have
     listener_->Start([this](int fd) { TakeConnection(fd); });
     metrics_.SetConnections([this] { return listener_->Counts(); });
@@ -305,6 +315,8 @@ class GrpcServer final : public Server {
   const Options options_;
   Metrics& metrics_;
   Clock& clock_;
+  const std::unique_ptr<Keys> keys_;
+  const Access access_;
   const std::unique_ptr<AccessLog> access_log_;  // null: none
   CallObserver& calls_;
   HealthService health_;
@@ -320,6 +332,7 @@ class GrpcServer final : public Server {
   std::unique_ptr<Watchdog> watchdog_;
   std::optional<HeapTrimmer> trimmer_;
   std::optional<PollHeartbeat> heartbeat_;
+  std::optional<KeyWatch> key_watch_;
   std::thread stopping_;
   Mutex sleep_mutex_;
   CondVar never_;  // notified by the clock alone
@@ -330,12 +343,19 @@ class GrpcServer final : public Server {
 
 absl::StatusOr<std::unique_ptr<Server>> Server::Listen(const Options& options, Metrics& metrics,
                                                        Clock& clock) {
+  ASSIGN_OR_RETURN(std::unique_ptr<Keys> keys,
+                   Keys::Load({.tls_cert_file = options.tls_cert_file,
+                               .tls_key_file = options.tls_key_file,
+                               .tls_client_ca_file = options.tls_client_ca_file,
+                               .token_file = options.token_file},
+                              clock.Now()));
   std::unique_ptr<AccessLog> access_log;
   if (!options.access_log.empty()) {
     ASSIGN_OR_RETURN(access_log,
                      AccessLog::Open(options.access_log, options.access_log_every, metrics));
   }
-  auto server = std::make_unique<GrpcServer>(options, metrics, std::move(access_log), clock);
+  auto server = std::make_unique<GrpcServer>(options, std::move(keys), metrics,
+                                             std::move(access_log), clock);
   RETURN_IF_ERROR(server->Bind());
   return server;
 }

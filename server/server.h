@@ -30,9 +30,9 @@ using ModelLoader = std::function<absl::StatusOr<ServedModel>()>;
 class Server {
  public:
   // Binds the address and answers from now on: health says NOT_SERVING, calls get UNAVAILABLE.
-  // `metrics` and `clock` must outlive the server. Errors: kUnavailable when an address cannot be
-  // bound, kInvalidArgument when a file that the options name cannot be opened. REQUIRES:
-  // options.workers is at least 1.
+  // `metrics` and `clock` must outlive the server. Errors: kInvalidArgument with every fault of the
+  // key files that the options name, or when another file cannot be opened; kUnavailable when an
+  // address cannot be bound. REQUIRES: options.workers is at least 1.
   static absl::StatusOr<std::unique_ptr<Server>> Listen(const Options& options, Metrics& metrics,
                                                         Clock& clock = SteadyClock());
 

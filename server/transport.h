@@ -19,6 +19,8 @@ struct TransportLimits {
   // slowly as it fills, and then drops streams (RESOURCE_EXHAUSTED).
   int64_t max_incoming_bytes = 0;
   absl::Duration min_ping_interval;  // of clients
+  // Until a connection is ready for calls, TLS included; who is slower is closed.
+  absl::Duration handshake_timeout;
 };
 
 void SetTransport(grpc::ServerBuilder& builder, const TransportLimits& limits);

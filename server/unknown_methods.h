@@ -4,6 +4,7 @@
 
 #include <grpcpp/generic/async_generic_service.h>
 
+#include "server/access.h"
 #include "server/batching/clock.h"
 #include "server/call_record.h"
 #include "server/status.h"
@@ -12,8 +13,9 @@ namespace encoderd {
 
 class UnknownMethods final : public grpc::CallbackGenericService {
  public:
-  // Both must outlive every call.
-  UnknownMethods(Clock& clock, CallObserver& calls) : clock_(clock), calls_(calls) {}
+  // What is referred to must outlive every call.
+  UnknownMethods(const Access& access, Clock& clock, CallObserver& calls)
+      : access_(access), clock_(clock), calls_(calls) {}
 
   grpc::ServerGenericBidiReactor* CreateReactor(
       grpc::GenericCallbackServerContext* context) override {
@@ -25,11 +27,11 @@ class UnknownMethods final : public grpc::CallbackGenericService {
 
     const absl::Time arrival = clock_.Now();
     calls_.CallStarted();
-    const Refusal refusal = {
-        .status = absl::UnimplementedError(
-            "no such method; expected one of encoderd.v1.EncoderService: Encode, EncodeChunked, "
-            "GetModel"),
-        .reason = "UNKNOWN_METHOD"};
+    const Refusal refusal = access_.Refuse(*context).value_or(
+        Refusal{.status = absl::UnimplementedError("no such method; expected one of "
+                                                   "encoderd.v1.EncoderService: Encode, "
+                                                   "EncodeChunked, GetModel"),
+                .reason = "UNKNOWN_METHOD"});
     const CallRecord record = {.identity = IdentifyCall(*context),
                                .code = static_cast<int>(refusal.status.code()),
                                .reason = refusal.reason,
@@ -39,6 +41,7 @@ class UnknownMethods final : public grpc::CallbackGenericService {
   }
 
  private:
+  const Access& access_;
   Clock& clock_;
   CallObserver& calls_;
 };

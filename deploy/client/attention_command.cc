@@ -134,7 +134,8 @@ const Command& AttentionCommand() {
                 {.title = "Maps", .flags = {"layers", "heads", "query_rows"}},
                 {.title = "Picture", .flags = {"output", "labels", "vocab"}},
                 {.title = "Connection",
-                 .flags = {"address", "timeout", "model", "max_response_bytes", "chunked"}}},
+                 .flags = {"address", "timeout", "model", "max_response_bytes", "chunked"}},
+                IdentityFlagGroup()},
       .takes_arguments = true,
       .run = Run};
   return command;

@@ -45,7 +45,7 @@ struct FigureLayout {
 absl::StatusOr<FigureLayout> LayOutFigure(const AttentionFigure& figure);
 
 // Writes the picture. REQUIRES: at least one panel; every panel has query_rows × S weights. Errors:
-// kInvalidArgument as LayOutFigure; kPermissionDenied naming the file that cannot be written;
+// kInvalidArgument as LayOutFigure; kAborted naming the file that cannot be written;
 // kInternal where the drawing itself fails.
 absl::Status DrawAttention(const AttentionFigure& figure, const std::string& path);
 

@@ -23,6 +23,19 @@ ABSL_FLAG(int64_t, max_response_bytes, int64_t{256} << 20,
 ABSL_FLAG(bool, chunked, false,
           "fetch the answer in pieces from the start; else only one that is too large for a "
           "message");
+ABSL_FLAG(bool, tls, false, "connect by TLS, 1.2 or 1.3");
+ABSL_FLAG(std::string, tls_ca_file, "",
+          "certificates of the authorities that may vouch for the server, PEM; empty = those of the "
+          "system");
+ABSL_FLAG(std::string, tls_cert_file, "",
+          "certificate to show to a server that asks for one, PEM, with those between it and the "
+          "root");
+ABSL_FLAG(std::string, tls_key_file, "", "private key of --tls_cert_file, PEM, not encrypted");
+ABSL_FLAG(std::string, tls_server_name, "",
+          "name that the server's certificate must have; empty = the host of --address");
+ABSL_FLAG(std::string, token_file, "",
+          "file whose first token is sent with every call (authorization: Bearer TOKEN); one token "
+          "a line, # starts a comment line");
 
 namespace encoderd::client {
 namespace {
@@ -33,11 +46,22 @@ constexpr int kMaxMetadataBytes = 64 << 10;
 // gRPC's most.
 constexpr int64_t kMaxMessageBytes = std::numeric_limits<int>::max();
 
-void SetDeadline(absl::Duration timeout, grpc::ClientContext& context) {
-  context.set_deadline(absl::ToChronoTime(absl::Now() + timeout));
+}  // namespace
+
+FlagGroup IdentityFlagGroup() {
+  return {.title = "Keys",
+          .flags = {"tls", "tls_ca_file", "tls_cert_file", "tls_key_file", "tls_server_name",
+                    "token_file"}};
 }
 
-}  // namespace
+absl::StatusOr<Identity> IdentityFromFlags() {
+  return Identity::Read({.tls = absl::GetFlag(FLAGS_tls),
+                         .tls_ca_file = absl::GetFlag(FLAGS_tls_ca_file),
+                         .tls_cert_file = absl::GetFlag(FLAGS_tls_cert_file),
+                         .tls_key_file = absl::GetFlag(FLAGS_tls_key_file),
+                         .tls_server_name = absl::GetFlag(FLAGS_tls_server_name),
+                         .token_file = absl::GetFlag(FLAGS_token_file)});
+}
 
 absl::StatusOr<Connection> Connection::FromFlags() {
   Connection connection;
@@ -55,7 +79,9 @@ absl::StatusOr<Connection> Connection::FromFlags() {
     return absl::InvalidArgumentError(absl::StrCat("--max_response_bytes: expected 1..", kMostBytes,
                                                    ", got ", connection.max_response_bytes_));
   }
+  ASSIGN_OR_RETURN(connection.identity_, IdentityFromFlags());
   grpc::ChannelArguments arguments;
+  connection.identity_.AddTo(arguments);
   // Pieces are up to 1 MiB, whatever the whole may have.
   arguments.SetMaxReceiveMessageSize(static_cast<int>(
       std::clamp<int64_t>(connection.max_response_bytes_, 2 << 20, kMaxMessageBytes)));
@@ -65,10 +91,15 @@ absl::StatusOr<Connection> Connection::FromFlags() {
   // A proxy of the environment is meant for the web, not for a service next door.
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   const std::shared_ptr<grpc::Channel> channel =
-      grpc::CreateCustomChannel(connection.address_, grpc::InsecureChannelCredentials(), arguments);
+      grpc::CreateCustomChannel(connection.address_, connection.identity_.channel(), arguments);
   connection.encoder_ = v1::EncoderService::NewStub(channel);
   connection.health_ = grpc::health::v1::Health::NewStub(channel);
   return connection;
+}
+
+void Connection::Prepare(absl::Duration timeout, grpc::ClientContext& context) const {
+  context.set_deadline(absl::ToChronoTime(absl::Now() + timeout));
+  identity_.AddTo(context);
 }
 
 absl::StatusOr<v1::EncodeResponse> Connection::Encode(v1::EncodeRequest request) {
@@ -77,7 +108,7 @@ absl::StatusOr<v1::EncodeResponse> Connection::Encode(v1::EncodeRequest request)
       static_cast<uint64_t>(std::min(max_response_bytes_, kMaxMessageBytes)));
   if (chunked_) return EncodeChunked(request);
   grpc::ClientContext context;
-  SetDeadline(timeout_, context);
+  Prepare(timeout_, context);
   v1::EncodeResponse response;
   const grpc::Status status = encoder_->Encode(&context, request, &response);
   if (status.ok()) return response;
@@ -94,7 +125,7 @@ absl::StatusOr<v1::EncodeResponse> Connection::Encode(v1::EncodeRequest request)
 
 absl::StatusOr<v1::EncodeResponse> Connection::EncodeChunked(const v1::EncodeRequest& request) {
   grpc::ClientContext context;
-  SetDeadline(timeout_, context);
+  Prepare(timeout_, context);
   const auto reader = encoder_->EncodeChunked(&context, request);
   ChunkAssembler assembler(max_response_bytes_);
   for (v1::EncodeChunk chunk; reader->Read(&chunk);) {
@@ -114,7 +145,7 @@ absl::StatusOr<v1::GetModelResponse> Connection::GetModel() {
   v1::GetModelRequest request;
   request.set_model(model_);
   grpc::ClientContext context;
-  SetDeadline(timeout_, context);
+  Prepare(timeout_, context);
   v1::GetModelResponse response;
   const grpc::Status status = encoder_->GetModel(&context, request, &response);
   if (!status.ok()) return FailureFromRpc(status, address_);
@@ -126,7 +157,7 @@ absl::StatusOr<grpc::health::v1::HealthCheckResponse::ServingStatus> Connection:
   grpc::health::v1::HealthCheckRequest request;
   request.set_service(service);
   grpc::ClientContext context;
-  SetDeadline(timeout_, context);
+  Prepare(timeout_, context);
   grpc::health::v1::HealthCheckResponse response;
   const grpc::Status status = health_->Check(&context, request, &response);
   if (!status.ok()) return FailureFromRpc(status, address_);
@@ -137,7 +168,7 @@ absl::Status Connection::WaitUntilServing(const std::string& service, absl::Dura
   grpc::health::v1::HealthCheckRequest request;
   request.set_service(service);
   grpc::ClientContext context;
-  SetDeadline(limit, context);
+  Prepare(limit, context);
   context.set_wait_for_ready(true);
   const auto watch = health_->Watch(&context, request);
   grpc::health::v1::HealthCheckResponse response;

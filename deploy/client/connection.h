@@ -1,5 +1,5 @@
 // connection.h — one encoderd as encoderctl reaches it: the flags --address, --timeout, --model,
-// --max_response_bytes and --chunked.
+// --max_response_bytes and --chunked, and those of TLS and tokens.
 //
 // Calls that are refused for overload or find nobody ready are tried again within their --timeout,
 // as service_config.json says; health is told as it is.
@@ -13,10 +13,16 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "deploy/client/identity.h"
 #include "encoderd/v1/encoder.grpc.pb.h"
 #include "grpc/health/v1/health.grpc.pb.h"
+#include "server/flag_parser.h"
 
 namespace encoderd::client {
+
+// The flags of TLS and tokens, which every command has.
+FlagGroup IdentityFlagGroup();
+absl::StatusOr<Identity> IdentityFromFlags();
 
 class Connection {
  public:
@@ -40,6 +46,8 @@ class Connection {
  private:
   Connection() = default;
 
+  // What every call needs.
+  void Prepare(absl::Duration timeout, grpc::ClientContext& context) const;
   absl::StatusOr<v1::EncodeResponse> EncodeChunked(const v1::EncodeRequest& request);
 
   std::string address_;
@@ -47,6 +55,7 @@ class Connection {
   std::string model_;
   int64_t max_response_bytes_ = 0;
   bool chunked_ = false;
+  Identity identity_;
   std::unique_ptr<v1::EncoderService::Stub> encoder_;
   std::unique_ptr<grpc::health::v1::Health::Stub> health_;
 };

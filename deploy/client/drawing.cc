@@ -28,7 +28,7 @@ absl::Status Canvas::WritePng(const std::string& path) const {
   }
   const cairo_status_t written = cairo_surface_write_to_png(surface_.get(), path.c_str());
   if (written == CAIRO_STATUS_SUCCESS) return absl::OkStatus();
-  return absl::PermissionDeniedError(
+  return absl::AbortedError(
       absl::StrCat(path, ": cannot be written: ", cairo_status_to_string(written)));
 }
 

@@ -30,7 +30,7 @@ class Canvas {
 
   cairo_t* context() const { return context_.get(); }
 
-  // Errors: kPermissionDenied naming the file that cannot be written; kInternal where the drawing
+  // Errors: kAborted naming the file that cannot be written; kInternal where the drawing
   // itself failed.
   absl::Status WritePng(const std::string& path) const;
 

@@ -83,6 +83,7 @@ const Command& EncodeCommand() {
                 {.title = "Connection",
                  .flags = {"address", "timeout", "model", "max_response_bytes", "chunked",
                            "request_id", "bulk"}},
+                IdentityFlagGroup(),
                 {.title = "Printing", .flags = {"json", "values"}}},
       .takes_arguments = true,
       .run = Run};

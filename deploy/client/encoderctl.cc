@@ -19,6 +19,7 @@ constexpr std::string_view kExitCodes =
   70  a failure of the server, or a malformed answer
   73  a file cannot be written
   75  overload, or the time is up: try again
+  77  a key is missing or wrong, or its owner may not call
 )";
 
 std::span<const Command* const> Commands() {

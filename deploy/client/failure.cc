@@ -69,6 +69,10 @@ std::string NextStep(grpc::StatusCode code, const Details& details, absl::string
     case grpc::StatusCode::FAILED_PRECONDITION:
     case grpc::StatusCode::INVALID_ARGUMENT:
       return "`encoderctl info` prints what is served, its outputs and its limits";
+    case grpc::StatusCode::UNAUTHENTICATED:
+      return "name a file with a token of the server by --token_file";
+    case grpc::StatusCode::PERMISSION_DENIED:
+      return "the server's --allowed_clients says who may; --tls_cert_file who this is";
     case grpc::StatusCode::UNIMPLEMENTED:
       return absl::StrCat("is it encoderd that listens at ", address, "?");
     default:
@@ -109,8 +113,11 @@ ExitCode ExitCodeFor(const absl::Status& status) {
       return kExitUsage;
     case absl::StatusCode::kUnavailable:
       return kExitUnavailable;
-    case absl::StatusCode::kPermissionDenied:
+    case absl::StatusCode::kAborted:
       return kExitCannotWrite;
+    case absl::StatusCode::kUnauthenticated:
+    case absl::StatusCode::kPermissionDenied:
+      return kExitNotAllowed;
     case absl::StatusCode::kResourceExhausted:
     case absl::StatusCode::kDeadlineExceeded:
     case absl::StatusCode::kCancelled:

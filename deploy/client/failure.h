@@ -19,6 +19,7 @@ enum ExitCode {
   kExitInternal = 70,     // a failure of the server or of this program, or a malformed answer
   kExitCannotWrite = 73,  // a file cannot be written
   kExitTryAgain = 75,     // overload, or the time is up
+  kExitNotAllowed = 77,   // a key is missing or wrong, or is not one of those who may
 };
 
 // The call's status with the details that the server sent (google.rpc.ErrorInfo, BadRequest,

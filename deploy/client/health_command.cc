@@ -45,6 +45,7 @@ const Command& HealthCommand() {
       .summary = "whether the server serves; a probe for containers",
       .help = kHelp,
       .flags = {{.title = "Connection", .flags = {"address", "timeout"}},
+                IdentityFlagGroup(),
                 {.title = "Waiting", .flags = {"wait"}}},
       .takes_arguments = true,
       .run = Run};

@@ -113,6 +113,7 @@ const Command& InfoCommand() {
       .summary = "what is served, its outputs and its limits",
       .help = kHelp,
       .flags = {{.title = "Connection", .flags = {"address", "timeout", "model"}},
+                IdentityFlagGroup(),
                 {.title = "Printing", .flags = {"json"}}},
       .run = Run};
   return command;

@@ -9,10 +9,12 @@
 namespace encoderd {
 
 // A channel with a connection of its own; equal channels would share one otherwise.
-inline std::shared_ptr<grpc::Channel> ConnectAlone(const std::string& address,
-                                                   grpc::ChannelArguments arguments = {}) {
+inline std::shared_ptr<grpc::Channel> ConnectAlone(
+    const std::string& address, grpc::ChannelArguments arguments = {},
+    const std::shared_ptr<grpc::ChannelCredentials>& credentials =
+        grpc::InsecureChannelCredentials()) {
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
-  return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
+  return grpc::CreateCustomChannel(address, credentials, arguments);
 }
 
 }  // namespace encoderd

@@ -18,6 +18,7 @@ namespace encoderd {
 Options TestOptions() {
   return {.model_dir = "/models/fake",
           .listen = {.host = "127.0.0.1", .port = 0},
+          .handshake_timeout = absl::Seconds(10),
           .workers = 1,
           .max_request_sequences = 16,
           .max_request_tokens = 4096,

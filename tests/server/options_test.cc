@@ -40,7 +40,9 @@ TEST_F(OptionsTest, HasTheDocumentedDefaults) {
   EXPECT_EQ(Describe(options),
             "model_dir=/m strict=false allow_nonfinite_weights=false "
             "listen=127.0.0.1:50051 metrics_listen=127.0.0.1:9090 health_listen=\"\" "
-            "plaintext=false max_connections=1024 max_connection_inflight=64 max_connection_age=0 "
+            "plaintext=false tls=none tls_cert_file=\"\" tls_key_file=\"\" tls_client_ca_file=\"\" "
+            "allowed_clients=0 token_file=\"\" handshake_timeout=10s max_connections=1024 "
+            "max_connection_inflight=64 max_connection_age=0 "
             "max_connection_age_grace=1m min_ping_interval=5s max_sequence_tokens=0 "
             "max_request_sequences=1024 max_request_tokens=65536 max_response_bytes=268435456 "
             "max_inflight_bytes=1073741824 default_deadline=30s max_queue_requests=1024 "
@@ -59,6 +61,8 @@ TEST_F(OptionsTest, TakesEveryFlagIntoItsOwnMember) {
                                 "--check",
                                 "--listen=0.0.0.0:1",
                                 "--plaintext",
+                                "--token_file=/k",
+                                "--handshake_timeout=18s",
                                 "--metrics_listen=[::1]:2",
                                 "--health_listen=[::]:3",
                                 "--max_connections=16",
@@ -96,7 +100,9 @@ TEST_F(OptionsTest, TakesEveryFlagIntoItsOwnMember) {
   EXPECT_EQ(Describe(options),
             "model_dir=\"/m n\" strict=true allow_nonfinite_weights=true "
             "listen=0.0.0.0:1 metrics_listen=[::1]:2 health_listen=[::]:3 "
-            "plaintext=true max_connections=16 max_connection_inflight=3 max_connection_age=5m "
+            "plaintext=true tls=none tls_cert_file=\"\" tls_key_file=\"\" tls_client_ca_file=\"\" "
+            "allowed_clients=0 token_file=/k handshake_timeout=18s max_connections=16 "
+            "max_connection_inflight=3 max_connection_age=5m "
             "max_connection_age_grace=16s min_ping_interval=17s max_sequence_tokens=4 "
             "max_request_sequences=5 max_request_tokens=6 max_response_bytes=7000 "
             "max_inflight_bytes=134224728 default_deadline=8s max_queue_requests=9 "
@@ -134,8 +140,8 @@ TEST_F(OptionsTest, RefusesEveryNumberOutsideItsRange) {
         "--max_inflight_bytes=1099511627777", "--default_deadline=0", "--max_queue_requests=0",
         "--max_queue_tokens=0", "--max_queue_time=0", "--workers=1025", "--max_batch_tokens=-1",
         "--max_batch_wait=11s", "--drain_delay=-1s", "--drain_timeout=61m",
-        "--precision_error_max=nan"});
-  EXPECT_EQ(faults_.size(), 20) << ::testing::PrintToString(faults_);
+        "--precision_error_max=nan", "--handshake_timeout=121s"});
+  EXPECT_EQ(faults_.size(), 21) << ::testing::PrintToString(faults_);
   for (const std::string& fault : faults_) EXPECT_THAT(fault, HasSubstr(": expected "));
 }
 
@@ -216,6 +222,55 @@ TEST_F(OptionsTest, HealthAloneMayBePlaintextAnywhere) {
   EXPECT_EQ(options.health_listen->ToString(), "0.0.0.0:8086");
   Read({"--model_dir=/m", "--health_listen=8086"});
   EXPECT_THAT(faults_, ElementsAre(HasSubstr("--health_listen: expected HOST:PORT")));
+}
+
+TEST_F(OptionsTest, TakesTheFilesOfKeys) {
+  const Options options =
+      Read({"--model_dir=/m", "--listen=0.0.0.0:50051", "--tls_cert_file=/k/tls.crt",
+            "--tls_key_file=/k/tls.key", "--tls_client_ca_file=/k/ca.crt",
+            "--allowed_clients=spiffe://example.org/search,search.example",
+            "--token_file=/k/tokens"});
+  EXPECT_THAT(faults_, IsEmpty());
+  EXPECT_THAT(options.allowed_clients,
+              ElementsAre("spiffe://example.org/search", "search.example"));
+  EXPECT_THAT(Describe(options),
+              HasSubstr(" tls=mutual tls_cert_file=/k/tls.crt tls_key_file=/k/tls.key "
+                        "tls_client_ca_file=/k/ca.crt allowed_clients=2 token_file=/k/tokens "));
+  EXPECT_THAT(
+      Describe(Read({"--model_dir=/m", "--tls_client_ca_file=", "--allowed_clients="})),
+      HasSubstr(" tls=server "));
+  EXPECT_THAT(faults_, IsEmpty());
+}
+
+TEST_F(OptionsTest, RefusesKeysThatLackOthers) {
+  Read({"--model_dir=/m", "--tls_cert_file=/k/tls.crt"});
+  EXPECT_THAT(faults_,
+              ElementsAre("--tls_key_file: expected the key of --tls_cert_file, got none"));
+  Read({"--model_dir=/m", "--tls_cert_file=", "--tls_key_file=/k/tls.key",
+        "--tls_client_ca_file=/k/ca.crt"});
+  EXPECT_THAT(faults_,
+              ElementsAre("--tls_key_file: expected none without --tls_cert_file, got /k/tls.key",
+                          "--tls_client_ca_file: expected none without --tls_cert_file, got "
+                          "/k/ca.crt"));
+  Read({"--model_dir=/m", "--tls_cert_file=/k/tls.crt", "--tls_client_ca_file=",
+        "--allowed_clients=a"});
+  EXPECT_THAT(faults_, ElementsAre("--allowed_clients: expected none without "
+                                   "--tls_client_ca_file, got a"));
+  Read({"--model_dir=/m", "--tls_client_ca_file=/k/ca.crt", "--allowed_clients=a,,b"});
+  EXPECT_THAT(faults_,
+              ElementsAre("--allowed_clients: expected names separated by commas, got a,,b"));
+  Read({"--model_dir=/m", "--allowed_clients=a", "--plaintext"});
+  EXPECT_THAT(faults_, ElementsAre("--plaintext: expected false with --tls_cert_file, got true"));
+}
+
+// Whoever listens on the way has them.
+TEST_F(OptionsTest, RefusesTokensInPlaintextBeyondLoopbackUnlessToldTo) {
+  Read({"--model_dir=/m", "--token_file=/k/tokens"});
+  EXPECT_THAT(faults_, IsEmpty());
+  Read({"--model_dir=/m", "--listen=0.0.0.0:50051", "--token_file=/k/tokens"});
+  EXPECT_THAT(faults_, ElementsAre(HasSubstr("--plaintext")));
+  Read({"--model_dir=/m", "--plaintext"});
+  EXPECT_THAT(faults_, IsEmpty());
 }
 
 TEST_F(OptionsTest, RefusesTheSameAddressTwice) {

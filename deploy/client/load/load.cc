@@ -239,6 +239,7 @@ size_t Run::AddRecord(absl::Duration due) {
 void Run::Start(Slot& slot, absl::Duration due) {
   slot.context.emplace();
   slot.context->set_deadline(SteadyDeadline(window_start_ + due + options_.deadline));
+  options_.identity.AddTo(*slot.context);
   slot.response.Clear();
   slot.call = stubs_[slot.record % stubs_.size()]->PrepareUnaryCall(
       &*slot.context, kEncodeMethod, requests_[slot.record % requests_.size()].bytes, &queue_);
@@ -358,10 +359,11 @@ std::vector<std::shared_ptr<grpc::Channel>> Connect(const LoadOptions& options) 
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   // Equal channels would share one connection otherwise.
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  options.identity.AddTo(arguments);
   std::vector<std::shared_ptr<grpc::Channel>> channels;
   for (int64_t i = 0; i < options.connections; ++i) {
     channels.push_back(
-        grpc::CreateCustomChannel(options.target, grpc::InsecureChannelCredentials(), arguments));
+        grpc::CreateCustomChannel(options.target, options.identity.channel(), arguments));
     channels.back()->GetState(/*try_to_connect=*/true);
   }
   return channels;
@@ -385,6 +387,7 @@ absl::StatusOr<v1::GetModelResponse> GetModel(const LoadOptions& options,
                                               const std::shared_ptr<grpc::Channel>& channel) {
   grpc::ClientContext context;
   context.set_deadline(SteadyDeadline(SteadyNow() + options.connect_limit));
+  options.identity.AddTo(context);
   v1::GetModelRequest request;
   request.set_model(options.model);
   v1::GetModelResponse model;
@@ -406,6 +409,7 @@ absl::Status TryLargest(const LoadOptions& options, const std::shared_ptr<grpc::
   }
   grpc::ClientContext context;
   context.set_deadline(SteadyDeadline(SteadyNow() + options.deadline));
+  options.identity.AddTo(context);
   v1::EncodeResponse response;
   const grpc::Status status =
       v1::EncoderService::NewStub(channel)->Encode(&context, request, &response);

@@ -18,6 +18,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "deploy/client/identity.h"
 #include "deploy/client/load/arrivals.h"
 #include "deploy/client/load/lengths.h"
 #include "deploy/client/load/load_result.h"
@@ -38,6 +39,7 @@ inline constexpr absl::Duration kMaxDeadline = absl::Minutes(10);
 struct LoadOptions {
   // host:port, or any gRPC target; the addresses of one that has several are used in turn.
   std::string target;
+  Identity identity;
   std::string model;   // "" = the only one served
   Arrival arrival = Arrival::kPoisson;
   double rate = 0;  // calls due per second, up to kMaxRate; 0 for kSaturate

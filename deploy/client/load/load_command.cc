@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "deploy/client/command.h"
+#include "deploy/client/connection.h"
 #include "deploy/client/load/load.h"
 #include "deploy/client/load/load_figure.h"
 #include "deploy/client/load/load_text.h"
@@ -112,8 +113,10 @@ absl::StatusOr<v1::OutputSpec> LoadOutputsFromFlags() {
 absl::StatusOr<LoadOptions> OptionsFromFlags() {
   ASSIGN_OR_RETURN(const LengthDistribution lengths,
                    LengthDistribution::Parse(absl::GetFlag(FLAGS_lengths)));
+  ASSIGN_OR_RETURN(Identity identity, IdentityFromFlags());
   LoadOptions options = {
       .target = absl::GetFlag(FLAGS_address),
+      .identity = std::move(identity),
       .model = absl::GetFlag(FLAGS_model),
       .rate = absl::GetFlag(FLAGS_rate),
       .spike = absl::GetFlag(FLAGS_spike),
@@ -341,6 +344,7 @@ const Command& LoadCommand() {
                  .flags = {"last_hidden_state", "hidden_states", "attentions", "layers", "heads",
                            "query_rows", "pooled", "logits", "contacts", "dtype"}},
                 {.title = "Connection", .flags = {"address", "model", "max_response_bytes"}},
+                IdentityFlagGroup(),
                 {.title = "Printing", .flags = {"json"}}},
       .run = Run};
   return command;

@@ -102,7 +102,9 @@ TEST(ExitCodeForTest, TellsTheUsersFaultsFromTheServers) {
   EXPECT_EQ(ExitCodeFor(absl::UnavailableError("")), kExitUnavailable);
   EXPECT_EQ(ExitCodeFor(absl::ResourceExhaustedError("")), kExitTryAgain);
   EXPECT_EQ(ExitCodeFor(absl::DeadlineExceededError("")), kExitTryAgain);
-  EXPECT_EQ(ExitCodeFor(absl::PermissionDeniedError("")), kExitCannotWrite);
+  EXPECT_EQ(ExitCodeFor(absl::AbortedError("")), kExitCannotWrite);
+  EXPECT_EQ(ExitCodeFor(absl::UnauthenticatedError("")), kExitNotAllowed);
+  EXPECT_EQ(ExitCodeFor(absl::PermissionDeniedError("")), kExitNotAllowed);
   EXPECT_EQ(ExitCodeFor(absl::InternalError("")), kExitInternal);
   EXPECT_EQ(ExitCodeFor(absl::DataLossError("")), kExitInternal);
   EXPECT_EQ(ExitCodeFor(absl::UnimplementedError("")), kExitInternal);

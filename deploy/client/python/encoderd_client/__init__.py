@@ -24,7 +24,9 @@ from encoderd_client.errors import (
     Internal,
     InvalidArgument,
     NotFound,
+    PermissionDenied,
     ResourceExhausted,
+    Unauthenticated,
     Unavailable,
     Violation,
 )
@@ -47,6 +49,7 @@ from encoderd_client.result import (
     TokenRows,
 )
 from encoderd_client.selfcheck import write_selfcheck
+from encoderd_client.tls import Tls
 
 __all__ = [
     "AnswerError",
@@ -65,6 +68,7 @@ __all__ = [
     "Mask",
     "ModelInfo",
     "NotFound",
+    "PermissionDenied",
     "Piece",
     "Pooling",
     "PoolingSpec",
@@ -73,7 +77,9 @@ __all__ = [
     "ResourceExhausted",
     "Sequence",
     "Timing",
+    "Tls",
     "TokenRows",
+    "Unauthenticated",
     "Unavailable",
     "Violation",
     "write_selfcheck",

@@ -31,6 +31,7 @@ from encoderd_client.result import (
     model_from_message,
     result_from_message,
 )
+from encoderd_client.tls import Tls
 
 # What a server gives at most by default.
 DEFAULT_MAX_RESPONSE_BYTES = 256 << 20
@@ -50,6 +51,8 @@ class Client:
 
     def __init__(self, address: str = "127.0.0.1:50051", *, timeout: Optional[float] = 30.0,
                  max_response_bytes: int = DEFAULT_MAX_RESPONSE_BYTES, model: str = "",
+                 tls: Union[Tls, bool] = False,
+                 token: Union[str, abc.Callable[[], str], None] = None,
                  credentials: Optional[grpc.ChannelCredentials] = None,
                  metadata: abc.Iterable[tuple[str, str]] = (),
                  channel_options: abc.Iterable[tuple[str, Any]] = ()) -> None:
@@ -60,17 +63,24 @@ class Client:
         max_response_bytes: the largest answer to accept. A larger one is refused by the server
                             before it computes anything.
         model:              "" = the only one served.
-        credentials:        for TLS, from grpc.ssl_channel_credentials(); None = plaintext.
+        tls:                a Tls that names the files; True = TLS with the authorities of the
+                            system; False = plaintext.
+        token:              bearer token of every call, or what is called to give it each time, so
+                            that it can change. Without TLS it passes the network as it is.
+        credentials:        instead of tls: any other ones of gRPC's.
         metadata:           sent with every call.
         channel_options:    further gRPC channel arguments.
         """
         if not 0 < max_response_bytes < 1 << 31:
             raise ValueError("max_response_bytes: expected 1 to 2147483647 (a gRPC message is "
                              f"smaller than 2 GiB), got {max_response_bytes}")
+        if tls and credentials:
+            raise ValueError("tls, credentials: expected one of them at most, got both")
         self._timeout = timeout
         self._max_response_bytes = max_response_bytes
         self._model = model
-        self._metadata = tuple(metadata)
+        self._fixed_metadata = tuple(metadata)
+        self._token = (lambda: token) if isinstance(token, str) else token
         options = [
             # Pieces are up to 1 MiB, however small an answer in one message may be.
             ("grpc.max_receive_message_length", max(max_response_bytes, 2 << 20)),
@@ -81,6 +91,11 @@ class Client:
             ("grpc.enable_http_proxy", 0),
             *channel_options,
         ]
+        if tls:
+            tls = tls if isinstance(tls, Tls) else Tls()
+            credentials = tls.credentials()
+            if tls.server_name is not None:
+                options.append(("grpc.ssl_target_name_override", tls.server_name))
         self._channel = (grpc.secure_channel(address, credentials, options) if credentials
                          else grpc.insecure_channel(address, options))
         self._encode = self._method("Encode", _messages.EncodeRequest, _messages.EncodeResponse)
@@ -103,6 +118,12 @@ class Client:
     def __exit__(self, kind: Optional[type[BaseException]], value: Optional[BaseException],
                  traceback: Optional[TracebackType]) -> None:
         self.close()
+
+    @property
+    def _metadata(self) -> tuple[tuple[str, str], ...]:
+        if self._token is None:
+            return self._fixed_metadata
+        return (*self._fixed_metadata, ("authorization", f"Bearer {self._token()}"))
 
     def close(self) -> None:
         """Ends the connection; calls that are still running are cancelled."""

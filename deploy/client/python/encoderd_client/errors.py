@@ -67,6 +67,14 @@ class FailedPrecondition(EncoderdError):
     """An output that this model cannot give."""
 
 
+class Unauthenticated(EncoderdError):
+    """The server wants a bearer token, or another one."""
+
+
+class PermissionDenied(EncoderdError):
+    """The server's list of clients has no name of this client's certificate."""
+
+
 class ResourceExhausted(EncoderdError):
     """Overload: try again after retry_delay."""
 
@@ -98,6 +106,8 @@ _BY_CODE: dict[grpc.StatusCode, type[EncoderdError]] = {
     grpc.StatusCode.INVALID_ARGUMENT: InvalidArgument,
     grpc.StatusCode.NOT_FOUND: NotFound,
     grpc.StatusCode.FAILED_PRECONDITION: FailedPrecondition,
+    grpc.StatusCode.UNAUTHENTICATED: Unauthenticated,
+    grpc.StatusCode.PERMISSION_DENIED: PermissionDenied,
     grpc.StatusCode.RESOURCE_EXHAUSTED: ResourceExhausted,
     grpc.StatusCode.DEADLINE_EXCEEDED: DeadlineExceeded,
     grpc.StatusCode.CANCELLED: Cancelled,
