@@ -63,13 +63,14 @@ std::optional<Refusal> Access::RefuseClient(const grpc::AuthContext& peer) const
   // The caller knows its own names; a few of them are enough to see which certificate it was.
   constexpr size_t kMaxNameBytes = 200;
   const std::string first =
-      names.empty() ? "one without a name"
-                    : absl::StrCat("\"", absl::CHexEscape(names.front().substr(0, kMaxNameBytes)),
-                                   "\"");
-  return Refusal{.status = absl::PermissionDeniedError(absl::StrCat(
-                     "expected a client certificate with a name that this server allows, got ",
-                     first, names.size() > 1 ? absl::StrCat(" and ", names.size() - 1, " more") : "")),
-                 .reason = "CLIENT_NOT_ALLOWED"};
+      names.empty()
+          ? "one without a name"
+          : absl::StrCat("\"", absl::CHexEscape(names.front().substr(0, kMaxNameBytes)), "\"");
+  return Refusal{
+      .status = absl::PermissionDeniedError(absl::StrCat(
+          "expected a client certificate with a name that this server allows, got ", first,
+          names.size() > 1 ? absl::StrCat(" and ", names.size() - 1, " more") : "")),
+      .reason = "CLIENT_NOT_ALLOWED"};
 }
 
 std::vector<std::string> ClientNames(const grpc::AuthContext& peer) {

@@ -17,8 +17,8 @@ namespace encoderd::client {
 // What the flags of the same names say; "" = none.
 struct IdentityFlags {
   bool tls = false;
-  std::string tls_ca_file;      // "" = the authorities of the system
-  std::string tls_cert_file;    // with tls_key_file
+  std::string tls_ca_file;    // "" = the authorities of the system
+  std::string tls_cert_file;  // with tls_key_file
   std::string tls_key_file;
   std::string tls_server_name;  // "" = that of the address
   std::string token_file;       // its first token is sent

@@ -29,8 +29,7 @@ absl::StatusOr<std::unique_ptr<Keys>> Keys::Load(const KeyPaths& paths, absl::Ti
     keep(Reloaded<TlsKeys>::Load(std::move(files), MakeTlsKeys, now), keys->tls_);
   }
   if (!paths.token_file.empty()) {
-    const auto parse = [](std::span<const KeyText> files,
-                          absl::Time) -> absl::StatusOr<Tokens> {
+    const auto parse = [](std::span<const KeyText> files, absl::Time) -> absl::StatusOr<Tokens> {
       ASSIGN_OR_RETURN(const std::vector<std::string> tokens, ReadTokens(files.front()));
       return Tokens(tokens);
     };
@@ -44,7 +43,8 @@ std::vector<absl::Status> Keys::Look(absl::Time now) {
   std::vector<absl::Status> changes;
   const auto look = [&](auto& files) {
     if (files == nullptr) return;
-    if (std::optional<absl::Status> change = files->Look(now)) changes.push_back(*std::move(change));
+    std::optional<absl::Status> change = files->Look(now);
+    if (change.has_value()) changes.push_back(*std::move(change));
   };
   look(tls_);
   look(tokens_);

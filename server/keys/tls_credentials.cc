@@ -18,8 +18,8 @@ TlsCredentials::TlsCredentials(const Keys& keys)
 TlsCredentials::~TlsCredentials() { grpc_server_credentials_release(credentials_); }
 
 // Nobody sets one: access.h decides about calls, with reasons and counts.
-void TlsCredentials::SetAuthMetadataProcessor(
-    const std::shared_ptr<grpc::AuthMetadataProcessor>&) {}
+void TlsCredentials::SetAuthMetadataProcessor(const std::shared_ptr<grpc::AuthMetadataProcessor>&) {
+}
 
 int TlsCredentials::AddPortToServer(const std::string& address, grpc_server* server) {
   return grpc_server_add_http2_port(server, address.c_str(), credentials_);

@@ -107,8 +107,7 @@ absl::Status CheckKey(const KeyText& certificate_file, const CertificatePtr& cer
     return KeyFault(key_file, "a private key in PEM, not encrypted", OpenSslReason());
   }
   if (X509_check_private_key(certificate.get(), key.get()) != 1) {
-    return KeyFault(key_file,
-                    absl::StrCat("the key of the certificate in ", certificate_file.path),
+    return KeyFault(key_file, absl::StrCat("the key of the certificate in ", certificate_file.path),
                     "another one");
   }
   const ContextPtr context(SSL_CTX_new(TLS_server_method()));

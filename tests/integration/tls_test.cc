@@ -149,10 +149,9 @@ TEST(MutualTlsTest, NeedsACertificateOfTheAuthority) {
 
   EXPECT_EQ(Encode(Connect(server, fleet.Client())).status.error_code(), StatusCode::UNAVAILABLE);
   const TestAuthority stranger;  // of the same name
-  EXPECT_EQ(
-      Encode(Connect(server, fleet.Client(stranger.Issue({.common_name = "client"}))))
-          .status.error_code(),
-      StatusCode::UNAVAILABLE);
+  EXPECT_EQ(Encode(Connect(server, fleet.Client(stranger.Issue({.common_name = "client"}))))
+                .status.error_code(),
+            StatusCode::UNAVAILABLE);
   const absl::Time now = absl::Now();
   const TestCertificate ended = fleet.authority().Issue({.common_name = "client",
                                                          .not_before = now - absl::Hours(2),
@@ -189,7 +188,8 @@ class RawClient {
 
   // Whether the server answers HTTP/2's greeting with its own, a frame of settings.
   bool IsGreeted() {
-    const std::string greeting = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + std::string("\0\0\0\4\0\0\0\0\0", 9);
+    const std::string greeting =
+        "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + std::string("\0\0\0\4\0\0\0\0\0", 9);
     BIO_write(bio_, greeting.data(), static_cast<int>(greeting.size()));
     BIO_flush(bio_);
     char frame[9];
@@ -252,8 +252,7 @@ TEST_P(AllowedClientsTest, AreKnownByTheirCertificate) {
   Options options = fleet.MutualTls();
   options.allowed_clients = {"search.example", "spiffe://example.org/ns/a/sa/search", "search"};
   TestServer server(options);
-  const auto channel =
-      Connect(server, fleet.Client(fleet.authority().Issue(GetParam().subject)));
+  const auto channel = Connect(server, fleet.Client(fleet.authority().Issue(GetParam().subject)));
   const grpc::Status status = Encode(channel).status;
   if (GetParam().allowed) {
     EXPECT_TRUE(status.ok()) << status.error_message();

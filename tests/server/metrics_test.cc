@@ -197,7 +197,7 @@ TEST(ReasonsTest, AreThoseThatTheSourcesGive) {
   std::set<std::string> used = {"OTHER"};
   for (const char* path :
        {"engine/validation.cc", "engine/validation_outputs.cc", "engine/validation_sequence.cc",
-        "server/batching/scheduler.cc", "server/encode_call.cc", "server/encode_chunked.cc",
+        "server/access.cc", "server/batching/scheduler.cc", "server/encode_call.cc", "server/encode_chunked.cc",
         "server/encode_service.cc", "server/encode_whole.cc", "server/engine_runner.cc",
         "server/request_decoder.cc", "server/unknown_methods.h", "server/wire_scan.cc"}) {
     std::ifstream file(absl::StrCat(ENCODERD_SOURCE_DIR, "/", path));

@@ -154,8 +154,8 @@ TEST_F(KeysTest, ACertificateOfTheFutureIsTakenWhenItsTimeHasCome) {
       authority_.Issue({.common_name = "server", .not_before = now_ + absl::Minutes(10)});
   Write(later);
   EXPECT_THAT(keys->Look(now_), IsEmpty());
-  EXPECT_THAT(keys->Look(now_), ElementsAre(StatusIs(absl::StatusCode::kInvalidArgument,
-                                                     HasSubstr("valid now"))));
+  EXPECT_THAT(keys->Look(now_),
+              ElementsAre(StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("valid now"))));
   EXPECT_THAT(keys->Look(now_ + absl::Minutes(9)), IsEmpty());
   EXPECT_THAT(keys->Look(now_ + absl::Minutes(10)), ElementsAre(IsOk()));
   EXPECT_EQ(keys->tls()->serial, later.serial);

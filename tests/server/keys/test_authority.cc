@@ -67,9 +67,9 @@ CertificatePtr MakeCertificate(const TestSubject& subject, EVP_PKEY* key, X509* 
   ASN1_TIME_set(X509_getm_notBefore(x509), absl::ToTimeT(subject.not_before));
   ASN1_TIME_set(X509_getm_notAfter(x509), absl::ToTimeT(subject.not_after));
   if (!subject.common_name.empty()) {
-    X509_NAME_add_entry_by_txt(
-        X509_get_subject_name(x509), "CN", MBSTRING_UTF8,
-        reinterpret_cast<const unsigned char*>(subject.common_name.c_str()), -1, -1, 0);
+    X509_NAME_add_entry_by_txt(X509_get_subject_name(x509), "CN", MBSTRING_UTF8,
+                               reinterpret_cast<const unsigned char*>(subject.common_name.c_str()),
+                               -1, -1, 0);
   }
   X509* const signer = issuer == nullptr ? x509 : issuer;
   X509_set_issuer_name(x509, X509_get_subject_name(signer));

@@ -61,19 +61,21 @@ TEST_F(TlsKeysTest, TakesTextAroundTheCertificates) {
 
 TEST_F(TlsKeysTest, RefusesWhatIsNoCertificate) {
   for (const char* text : {"", "hello"}) {
-    EXPECT_THAT(Make(text, server_.key),
-                Faulty("--tls_cert_file: expected a certificate in PEM, got none",
-                       "in /k/tls.crt"));
+    EXPECT_THAT(
+        Make(text, server_.key),
+        Faulty("--tls_cert_file: expected a certificate in PEM, got none", "in /k/tls.crt"));
   }
   std::string broken = server_.certificate;
   broken[60] = '!';
-  EXPECT_THAT(Make(broken, server_.key),
-              Faulty("--tls_cert_file: expected certificates in PEM, got a fault in certificate 1 (",
-                     ") in /k/tls.crt"));
+  EXPECT_THAT(
+      Make(broken, server_.key),
+      Faulty("--tls_cert_file: expected certificates in PEM, got a fault in certificate 1 (",
+             ") in /k/tls.crt"));
   // gRPC would serve with the part that can be read.
-  EXPECT_THAT(Make(server_.certificate + broken, server_.key),
-              Faulty("--tls_cert_file: expected certificates in PEM, got a fault in certificate 2 (",
-                     ") in /k/tls.crt"));
+  EXPECT_THAT(
+      Make(server_.certificate + broken, server_.key),
+      Faulty("--tls_cert_file: expected certificates in PEM, got a fault in certificate 2 (",
+             ") in /k/tls.crt"));
 }
 
 TEST_F(TlsKeysTest, RefusesWhatIsNoKey) {
@@ -113,14 +115,14 @@ TEST_F(TlsKeysTest, NeedsOneAuthorityThatIsValid) {
   const TestAuthority ended({.common_name = "authority",
                              .not_before = now - absl::Hours(2),
                              .not_after = now - absl::Hours(1)});
-  EXPECT_THAT(Make(server_.certificate, server_.key, ended.certificate()),
-              Faulty("--tls_client_ca_file: expected certificates that are valid now",
-                     "in /k/ca.crt"));
+  EXPECT_THAT(
+      Make(server_.certificate, server_.key, ended.certificate()),
+      Faulty("--tls_client_ca_file: expected certificates that are valid now", "in /k/ca.crt"));
   EXPECT_TRUE(
       Make(server_.certificate, server_.key, ended.certificate() + authority_.certificate()).ok());
-  EXPECT_THAT(Make(server_.certificate, server_.key, "nothing"),
-              Faulty("--tls_client_ca_file: expected a certificate in PEM, got none",
-                     "in /k/ca.crt"));
+  EXPECT_THAT(
+      Make(server_.certificate, server_.key, "nothing"),
+      Faulty("--tls_client_ca_file: expected a certificate in PEM, got none", "in /k/ca.crt"));
 }
 
 }  // namespace

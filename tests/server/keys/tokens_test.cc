@@ -32,8 +32,8 @@ TEST(TokensTest, TakesATokenALineAmongCommentsAndSpace) {
       "  # from April\n"
       "\tsecond.token~+/==\n"
       "0123456789abcdef");
-  EXPECT_THAT(read, IsOkAndHolds(ElementsAre("first-token-12345", "second.token~+/==",
-                                             "0123456789abcdef")));
+  EXPECT_THAT(read, IsOkAndHolds(
+                        ElementsAre("first-token-12345", "second.token~+/==", "0123456789abcdef")));
   const Tokens tokens(*read);
   EXPECT_EQ(tokens.size(), 3);
   for (const char* token : {"first-token-12345", "second.token~+/==", "0123456789abcdef"}) {
@@ -48,8 +48,8 @@ TEST(TokensTest, TakesATokenALineAmongCommentsAndSpace) {
 TEST(TokensTest, RefusesAFileWithoutOne) {
   for (const char* text : {"", "\n\n", "# none yet\n"}) {
     EXPECT_THAT(Read(text), StatusIs(absl::StatusCode::kInvalidArgument,
-                                      "--token_file: expected at least one token, got none in "
-                                      "/k/tokens"));
+                                     "--token_file: expected at least one token, got none in "
+                                     "/k/tokens"));
   }
 }
 
