@@ -8,6 +8,7 @@ usage: server_test.py ENCODERD ENCODERCTL
 
 import json
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -187,6 +188,92 @@ class SmallAnswersTest(ServerTestCase):
         self.assertIn("ANSWER_TOO_LARGE",
                       self.encoderctl("encode", "--one_hot=10", "--hidden_states=all",
                                       "--max_response_bytes=20000", code=64, stdin=lines))
+
+
+class KeysTest(ServerTestCase):
+    """Mutual TLS with an allowed client and a token, by the recipe of the clients' README."""
+
+    model = "tests/goldens/bert/model"
+
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = pathlib.Path(cls.enterClassContext(tempfile.TemporaryDirectory()))
+        readme = (SOURCE / "deploy/client/README.md").read_text()
+        recipe = re.search(r"```\n(openssl req.*?)```", readme, re.DOTALL).group(1)
+        subprocess.run(["sh", "-ec", recipe + "issue other DNS:other.example\n"], check=True,
+                       cwd=cls.folder, stderr=subprocess.DEVNULL)
+        cls.flags = (f"--tls_cert_file={cls.folder}/server.crt",
+                     f"--tls_key_file={cls.folder}/server.key",
+                     f"--tls_client_ca_file={cls.folder}/ca.crt",
+                     "--allowed_clients=spiffe://example.org/search",
+                     f"--token_file={cls.folder}/tokens")
+        super().setUpClass()
+        cls.token = (cls.folder / "tokens").read_text().strip()
+
+    def tls(self, name="client", **options):
+        return ec.Tls(ca_file=self.folder / "ca.crt", cert_file=self.folder / f"{name}.crt",
+                      key_file=self.folder / f"{name}.key", **options)
+
+    def keys(self, name="client"):
+        return (*self.trust(), f"--tls_cert_file={self.folder}/{name}.crt",
+                f"--tls_key_file={self.folder}/{name}.key", f"--token_file={self.folder}/tokens")
+
+    def trust(self):
+        return ("--tls", f"--tls_ca_file={self.folder}/ca.crt")
+
+    def call(self, **options):
+        with ec.Client(self.server.address, timeout=30, **options) as client:
+            return client.encode([[2, 17, 3]], last_hidden_state=True)
+
+    def test_python_calls_with_its_keys(self):
+        rows = self.call(tls=self.tls(), token=self.token).last_hidden_state[0]
+        self.assertEqual(rows.shape, (3, 24))
+        self.call(tls=self.tls(server_name="localhost"), token=lambda: self.token)
+
+    def test_python_is_told_what_is_missing(self):
+        for expected, reason, options in (
+                (ec.Unauthenticated, "TOKEN_MISSING", {"tls": self.tls()}),
+                (ec.Unauthenticated, "TOKEN_WRONG", {"tls": self.tls(), "token": "x" * 64}),
+                (ec.PermissionDenied, "CLIENT_NOT_ALLOWED",
+                 {"tls": self.tls("other"), "token": self.token}),
+                (ec.Unavailable, "", {"tls": ec.Tls(ca_file=self.folder / "ca.crt")}),
+                (ec.Unavailable, "", {"tls": self.tls(server_name="other.example")}),
+                (ec.Unavailable, "", {"tls": True}),
+                (ec.Unavailable, "", {"token": self.token})):
+            with self.subTest(reason=reason, options=options):
+                with self.assertRaises(expected) as caught:
+                    self.call(**options)
+                self.assertEqual(caught.exception.reason, reason)
+
+    def test_every_command_of_encoderctl_takes_keys(self):
+        self.assertIn("bert", self.encoderctl("info", *self.keys()))
+        self.assertIn("last_hidden_state",
+                      self.encoderctl("encode", "2,17,3", "--last_hidden_state", *self.keys()))
+        self.encoderctl("encode", "2,17,3", "--last_hidden_state", "--chunked", *self.keys())
+        self.encoderctl("attention", "2,17,3", f"--output={self.folder}/map.png", *self.keys())
+        loaded = json.loads(self.encoderctl("load", "--rate=20", "--lengths=fixed:8", "--json",
+                                            "--warm_up=0s", "--duration=500ms", *self.keys()))
+        self.assertEqual(set(loaded["codes"]), {"OK"})
+        self.assertEqual(self.encoderctl("health", *self.keys()), "SERVING\n")
+        # Of health, a certificate is enough.
+        self.assertEqual(self.encoderctl("health", *self.keys("other")[:-1]), "SERVING\n")
+
+    def test_encoderctl_says_what_is_missing(self):
+        self.assertIn("TOKEN_MISSING", self.encoderctl("info", *self.keys()[:-1], code=77))
+        self.assertIn("CLIENT_NOT_ALLOWED", self.encoderctl("info", *self.keys("other"), code=77))
+        self.assertIn("UNAVAILABLE", self.encoderctl("info", *self.trust(), code=69))
+        self.assertIn("UNAVAILABLE", self.encoderctl("info", code=69))
+        for flags, fault in (
+                (self.keys()[1:], "--tls_ca_file: expected together with --tls"),
+                ((*self.trust(), f"--tls_cert_file={self.folder}/client.crt"), "both or neither"),
+                ((*self.trust(), f"--tls_cert_file={self.folder}/client.crt",
+                  f"--tls_key_file={self.folder}/other.key"), "--tls_key_file: expected the key of"),
+                (("--tls", f"--tls_ca_file={self.folder}/tokens"),
+                 "--tls_ca_file: expected a certificate in PEM"),
+                ((f"--token_file={self.folder}/ca.crt",), "--token_file: expected a token of"),
+                (("--token_file=/no/such/file",), "--token_file: /no/such/file")):
+            with self.subTest(flags=flags):
+                self.assertIn(fault, self.encoderctl("info", *flags, code=64))
 
 
 class BertTest(ServerTestCase):

@@ -125,6 +125,45 @@ class RequestTest(ClientTestCase):
         sent = self.sent([f4(2, 3).T], logits=True).sequences[0].inputs_embeds
         self.assertEqual(np.frombuffer(sent.data, "<f4").tolist(), [0, 3, 1, 4, 2, 5])
 
+    def test_sends_its_token_with_every_call(self):
+        seen = []
+
+        def note(answer):
+            def handle(request, context):
+                seen.append(dict(context.invocation_metadata()).get("authorization"))
+                return answer
+            return handle
+
+        self.server.encode = note(_messages.EncodeResponse(token_offsets=[0]))
+        self.server.get_model = note(_messages.GetModelResponse())
+        self.server.check = note(wrappers_pb2.Int32Value(value=1))
+        self.server.watch = note([wrappers_pb2.Int32Value(value=1)])
+        self.server.encode_chunked = note([])
+        with ec.Client(self.server.address, token="first") as client:
+            client.encode([[1]], logits=True)
+            client.model()
+            client.health()
+            client.wait_until_serving(10)
+            with self.assertRaises(ec.AnswerError):
+                client.encode_chunked([[1]], logits=True)
+        self.assertEqual(seen, ["Bearer first"] * 5)
+        seen.clear()
+        tokens = iter(["second", "third"])
+        with ec.Client(self.server.address, token=lambda: next(tokens)) as client:
+            client.health()
+            client.health()
+        self.client.health()
+        self.assertEqual(seen, ["Bearer second", "Bearer third", None])
+
+    def test_refuses_keys_that_contradict_each_other(self):
+        with self.assertRaisesRegex(ValueError, "tls, credentials"):
+            ec.Client(tls=True, credentials=grpc.ssl_channel_credentials())
+        for half in ({"cert_file": "client.crt"}, {"key_file": "client.key"}):
+            with self.assertRaisesRegex(ValueError, "both or neither"):
+                ec.Tls(**half)
+        with self.assertRaisesRegex(OSError, "no-such"):
+            ec.Client(tls=ec.Tls(ca_file="/no-such/ca.crt"))
+
     def test_sends_model_and_metadata_of_the_client(self):
         seen = {}
 
