@@ -40,11 +40,12 @@ client::LoadOptions Load(const std::string& target = "") {
 }
 
 // Clients that choose among the replicas themselves, by round robin, each with a connection to
-// every one. Nothing but the GOAWAY tells them that one is about to go.
+// every one. They hear that one is about to go when it goes: there is no delay.
 class RoundRobinTest : public testing::Test {
  protected:
   Replicas replicas_{3, Flags(/*drain_delay=*/"0s")};
-  const Path path_ = {.name = "round robin", .target = replicas_.Target(), .connections = 2};
+  const Path path_ = {
+      .name = "round robin", .target = replicas_.Target(), .direct = true, .connections = 2};
 };
 
 class HaProxyTest : public testing::Test {

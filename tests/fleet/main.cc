@@ -42,7 +42,10 @@ struct Fleet {
       proxy = std::make_unique<HaProxy>(replicas.addresses());
       path = {.name = "HAProxy", .target = proxy->Target(), .connections = 1};
     } else {
-      path = {.name = "round robin", .target = replicas.Target(), .connections = 2};
+      path = {.name = "round robin",
+              .target = replicas.Target(),
+              .direct = true,
+              .connections = 2};
     }
   }
 

@@ -29,6 +29,12 @@ double P99(const client::LoadResult& result, absl::Duration begin, absl::Duratio
   return absl::ToDoubleMilliseconds(part.PercentileOfAll(0.99));
 }
 
+client::LoadOptions On(const Path& path, client::LoadOptions load) {
+  load.target = path.target;
+  load.watch_health = path.direct;
+  return load;
+}
+
 // Two loads under way at the same time.
 class BothLoads {
  public:
@@ -112,7 +118,7 @@ std::string Observed::Text() const {
 
 Rolled RestartAll(Replicas& replicas, const Path& path, client::LoadOptions load,
                   absl::Duration before, Start start) {
-  load.target = path.target;
+  load = On(path, std::move(load));
   BothLoads loads(std::move(load));
   absl::SleepFor(before);
   Rolled rolled;
@@ -128,7 +134,7 @@ Rolled RestartAll(Replicas& replicas, const Path& path, client::LoadOptions load
 }
 
 Killed KillOne(Replicas& replicas, const Path& path, client::LoadOptions load) {
-  load.target = path.target;
+  load = On(path, std::move(load));
   const std::vector<double> before = CallsOfAll(replicas);
   BothLoads loads(std::move(load));
   // Whatever it has answered after this scrape is not seen: it is only ever too little.
@@ -156,7 +162,7 @@ Killed KillOne(Replicas& replicas, const Path& path, client::LoadOptions load) {
 
 std::vector<double> CallsWhileOneIsSlow(Replicas& replicas, const Path& path,
                                         client::LoadOptions load, absl::Duration duration) {
-  load.target = path.target;
+  load = On(path, std::move(load));
   const std::vector<double> before = CallsOfAll(replicas);
   {
     const Slowed slow(replicas[0].process());

@@ -16,6 +16,7 @@ namespace encoderd::fleet {
 struct Path {
   std::string name;
   std::string target;
+  bool direct = false;  // those of the replicas themselves
   // Connections that a replica has from those who call it, once it is in use again after a restart.
   double connections = 0;
 };

@@ -354,7 +354,8 @@ std::vector<std::shared_ptr<grpc::Channel>> Connect(const LoadOptions& options) 
   grpc::ChannelArguments arguments;
   arguments.SetMaxReceiveMessageSize(static_cast<int>(options.max_response_bytes));
   arguments.SetMaxSendMessageSize(-1);
-  arguments.SetServiceConfigJSON(ServiceConfigJson());
+  arguments.SetServiceConfigJSON(options.watch_health ? DirectServiceConfigJson()
+                                                      : ServiceConfigJson());
   arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, options.retry ? 1 : 0);
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   // Equal channels would share one connection otherwise.

@@ -54,6 +54,9 @@ struct LoadOptions {
   absl::Duration deadline = absl::Seconds(1);
   // Whether the client tries again what service_config.json says; else a refusal is told as it is.
   bool retry = false;
+  // Whether calls go to the addresses alone whose health says that they serve: where the target has
+  // those of the replicas themselves, not through a proxy.
+  bool watch_health = false;
   int64_t connections = 1;  // up to kMaxConnections, used in turn
   // Until all of them are there.
   absl::Duration connect_limit = absl::Seconds(10);

@@ -29,6 +29,9 @@ ABSL_FLAG(double, spike, 1,
           "thirds are then told apart");
 ABSL_FLAG(bool, retry, false,
           "try again as service_config.json says; else every refusal is told as it is");
+ABSL_FLAG(bool, watch_health, false,
+          "call the addresses alone whose health says that they serve; for a target with those of "
+          "the replicas themselves, not through a proxy");
 ABSL_FLAG(std::string, arrival, "poisson",
           "when calls are due: poisson, even (all the same time apart), or saturate (closed loop: "
           "as many in flight as --outstanding says, all the time)");
@@ -126,6 +129,7 @@ absl::StatusOr<LoadOptions> OptionsFromFlags() {
       .max_response_bytes = absl::GetFlag(FLAGS_max_response_bytes),
       .deadline = absl::GetFlag(FLAGS_deadline),
       .retry = absl::GetFlag(FLAGS_retry),
+      .watch_health = absl::GetFlag(FLAGS_watch_health),
       .connections = absl::GetFlag(FLAGS_connections),
       .outstanding = absl::GetFlag(FLAGS_outstanding),
       .warm_up = absl::GetFlag(FLAGS_warm_up),
@@ -336,8 +340,8 @@ const Command& LoadCommand() {
       .help = kHelp,
       .flags = {{.title = "Load",
                  .flags = {"rate", "relative_rate", "spike", "arrival", "lengths", "sequences",
-                           "deadline", "bulk", "retry", "connections", "outstanding", "warm_up",
-                           "duration", "seed"}},
+                           "deadline", "bulk", "retry", "watch_health", "connections", "outstanding",
+                           "warm_up", "duration", "seed"}},
                 {.title = "Search for the highest rate",
                  .flags = {"sweep", "p99_bound", "tries", "max_runs", "figure"}},
                 {.title = "Outputs",

@@ -78,6 +78,16 @@ class ServiceConfigTest : public testing::Test {
   std::unique_ptr<grpc::Server> server_;
 };
 
+TEST(DirectServiceConfigTest, DiffersInTheHealthAlone) {
+  std::string config = DirectServiceConfigJson();
+  const std::string health =
+      "  \"healthCheckConfig\": {\"serviceName\": \"encoderd.v1.EncoderService\"},\n";
+  const size_t at = config.find(health);
+  ASSERT_NE(at, std::string::npos);
+  config.erase(at, health.size());
+  EXPECT_EQ(config, ServiceConfigJson());
+}
+
 TEST_F(ServiceConfigTest, WaitsAsLongAsTheServerSays) {
   encoder_.pushback_ms =
       300;  // more than its own first two waits, 100 and 200 ms, give or take 20 %

@@ -308,6 +308,19 @@ TEST_F(LoadTest, UsesEveryAddressAndTriesAgainWhereItIsToldTo) {
   EXPECT_GT(loading.Metric("encoderd_refusals_total{reason=\"LOADING\"}"), 0);
 }
 
+TEST_F(LoadTest, LeavesOutWhoDoesNotServeWhereItIsToldTo) {
+  TestServer loading(TestOptions(), TestServer::NotLoaded());
+  LoadOptions options = Options();
+  options.target = absl::StrCat("ipv4:127.0.0.1:", loading.server().port(), ",127.0.0.1:",
+                                server_.server().port());
+  options.watch_health = true;
+  const auto result = RunLoad(options, Ignore);
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_THAT(result->codes, ElementsAre(Pair("OK", result->offered())));
+  EXPECT_EQ(loading.Metric("encoderd_refusals_total{reason=\"LOADING\"}"), 0);
+  EXPECT_EQ(loading.Metric("encoderd_connections"), 1);
+}
+
 TEST(RunLoadTest, SaysThatNobodyListens) {
   // A listener that is gone again: its port refuses.
   int port = 0;
