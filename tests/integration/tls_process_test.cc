@@ -91,7 +91,7 @@ TEST_F(TlsProcessTest, FaultsOfKeysEndItWithWhatWhereAndSixtyFour) {
               HasSubstr("--tls_cert_file: expected certificates that are valid now, got one from "));
   EXPECT_THAT(FaultAtStart({"--model_dir=" + kBert, "--tls_cert_file=/no/such/tls.crt",
                             "--tls_key_file=/no/such/tls.key"}),
-              HasSubstr("--tls_cert_file: /no/such/tls.crt"));
+              HasSubstr("--tls_cert_file: cannot open /no/such/tls.crt"));
   EXPECT_THAT(FaultAtStart({"--model_dir=" + kBert, "--tls_cert_file=/k/tls.crt", "--plaintext"}),
               AllOf(HasSubstr("--tls_key_file: expected the key of --tls_cert_file, got none"),
                     HasSubstr("--plaintext: expected false with --tls_cert_file, got true")));

@@ -271,7 +271,7 @@ class KeysTest(ServerTestCase):
                 (("--tls", f"--tls_ca_file={self.folder}/tokens"),
                  "--tls_ca_file: expected a certificate in PEM"),
                 ((f"--token_file={self.folder}/ca.crt",), "--token_file: expected a token of"),
-                (("--token_file=/no/such/file",), "--token_file: /no/such/file")):
+                (("--token_file=/no/such/file",), "--token_file: cannot open /no/such/file")):
             with self.subTest(flags=flags):
                 self.assertIn(fault, self.encoderctl("info", *flags, code=64))
 
