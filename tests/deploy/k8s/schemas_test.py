@@ -49,7 +49,7 @@ def custom_schemas():
 
 
 def is_built_in(item):
-    """Groups of others have a domain that is not Kubernetes'; the Gateway API's is no part of it."""
+    """Of Kubernetes itself: the Gateway API, with a domain of Kubernetes', is none of its kinds."""
     group = item["apiVersion"].rpartition("/")[0]
     return "." not in group or (group.endswith(".k8s.io") and not group.startswith("gateway."))
 
