@@ -7,6 +7,8 @@
 set -euo pipefail
 cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.."
 
+install='apt-get install --no-install-recommends podman buildah runc mmdebstrap debian-archive-keyring openssl'
+
 usage() {
   cat <<EOF
 usage: tests/image.sh [--model=DIR] [--only=GROUP[,GROUP]...] [--no-build] [--with-tests]
@@ -20,8 +22,8 @@ code 0 if all passed, 1 if one missed, 64 if something is missing here.
   --no-build     takes the image of the last run
   --with-tests   builds the test stage too: the whole test-suite, in the image's environment
 
-Needs root, and on this host: podman, buildah, runc, mmdebstrap and Debian's keyring
-  apt-get install --no-install-recommends podman buildah runc mmdebstrap debian-archive-keyring
+Needs root, and on this host: podman, buildah, runc, mmdebstrap with Debian's keyring, openssl
+  $install
 No registry of images is used: the base is made of packages, unless debian:trixie-slim is there.
 The first build takes about eight minutes on two cores, the next ones seconds; the checks five.
 Machines that do other work at the same time make the checks of time and of CPU miss.
@@ -52,9 +54,8 @@ while (($#)); do
   shift
 done
 ((EUID == 0)) || die 'only root can build and run here'
-for tool in podman buildah runc mmdebstrap; do
-  command -v "$tool" >/dev/null || die "$tool is missing: apt-get install" \
-    '--no-install-recommends podman buildah runc mmdebstrap debian-archive-keyring'
+for tool in podman buildah runc mmdebstrap openssl; do
+  command -v "$tool" >/dev/null || die "$tool is missing: $install"
 done
 [[ -f $model/config.json ]] ||
   die "no model in $model: run tests/real_model.sh first, or give one with --model"
@@ -93,7 +94,17 @@ build_image() {
   step 'Building the image'
   buildah bud "${options[@]}" --build-arg REVISION="$revision" \
     --build-arg CREATED="$(date -u +%FT%TZ)" -t "$image" .
-  [[ -z $with_tests ]] || { step 'Building the test stage'; buildah bud "${options[@]}" --target test .; }
+  [[ -z $with_tests ]] || build_tests "${options[@]}"
+}
+
+# build_tests OPTION...: some tests fetch schemas, by the way that this host goes.
+build_tests() {
+  local file options=("$@")
+  step 'Building the test stage'
+  for file in /etc/pip.conf /etc/ssl/certs/ca-certificates.crt; do
+    [[ ! -e $file ]] || options+=(--volume="$file:$file:ro")
+  done
+  buildah bud "${options[@]}" --target test .
 }
 
 # Runs the checks of a group. One that stops half-way is a miss, and the next group runs.

@@ -74,9 +74,12 @@ digits_of() {
       NR % 10 == 0 { printf "%s%d", separator, digit; separator = "," }'
 }
 
-# answers NAME: whether the bundled model, which reverses 16 digits, does so in that container.
+# answers NAME [FLAG]...: whether the bundled model, which reverses 16 digits, does so in that
+# container; the flags are for the client's connection.
 answers() {
-  [[ $(client "$1" encode 3,1,4,1,5,9,2,6,5,3,5,8,9,7,9,3 --one_hot=10 --logits --json |
+  local name=$1
+  shift
+  [[ $(client "$name" encode 3,1,4,1,5,9,2,6,5,3,5,8,9,7,9,3 --one_hot=10 --logits --json "$@" |
     digits_of) == 3,9,7,9,8,5,3,5,6,2,9,5,1,4,1,3 ]]
 }
 

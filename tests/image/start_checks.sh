@@ -35,6 +35,7 @@ check_start() {
   check 'health check without a shell' "$(health shellless)" 0 is "$(health shellless)" 0
   remove shellless
   check_other_user
+  check_tls
   check_baked
   check_start_time
 }
@@ -82,6 +83,22 @@ check_other_user() {
   check 'that container is what it was asked to be' "$is_so" 'user, capabilities, no new privileges' \
     is "$is_so" '12345 0 0000000000000000 1 HOME=/nonexistent'
   remove other
+}
+
+# Flags in place of the image's --plaintext; its health check does not mind.
+check_tls() {
+  local keys=$work/keys
+  mkdir "$keys"
+  openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 1 -subj /CN=test \
+    -addext subjectAltName=IP:127.0.0.1 -keyout "$keys/key" -out "$keys/cert" 2>/dev/null
+  chmod -R a=rX "$keys"
+  start tls "$(model_at "$PWD/$reverse_model")" --volume="$keys:/keys:ro" --read-only -- \
+    --tls_cert_file=/keys/cert --tls_key_file=/keys/key
+  check 'TLS: a client that knows the certificate' 'served, answered' 'the digits in reverse' \
+    eval "serves tls && answers tls --tls --tls_ca_file='$keys/cert'"
+  check 'TLS: health check' "$(health tls)" 0 is "$(health tls)" 0
+  check 'TLS: a client in plaintext' 'refused' 'no answer' fails answers tls
+  remove tls
 }
 
 # The one-liner of the Dockerfile's head.
