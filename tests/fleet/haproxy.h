@@ -1,4 +1,4 @@
-// haproxy.h — a real HAProxy with deploy/haproxy/haproxy.cfg in front of three servers.
+// haproxy.h — a real HAProxy with deploy/haproxy/haproxy.cfg in front of its servers.
 #pragma once
 
 #include <string>
@@ -12,7 +12,7 @@ namespace encoderd::fleet {
 class HaProxy {
  public:
   // The servers that the file has places for.
-  static constexpr int kServers = 3;
+  static constexpr int kServers = 4;
 
   // Whether this machine has one.
   static bool IsInstalled();

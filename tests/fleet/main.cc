@@ -1,9 +1,9 @@
 // Goal:   what the tests of a fleet count, and how long calls take meanwhile, with the shapes of
 //         MiniLM-L6.
 // Method: three real servers with a worker each, behind HAProxy and behind round robin in the
-//         client, on the machine's cores. A replica that starts gets spare time alone, as one has
-//         its own cores in a cluster; while one is out, the others have more of the machine, as if
-//         a fourth stood in for it. Exit code 1 when a check fails, or when anything hangs.
+//         client, on the machine's cores. Each is replaced by a fourth that starts before it goes,
+//         on spare time alone: in a cluster a replica that starts has cores of its own. Exit code 1
+//         when a check fails, or when anything hangs.
 //
 // usage: fleet [--only=REHEARSAL[,REHEARSAL]...]
 #include <algorithm>
@@ -31,13 +31,15 @@ namespace encoderd::fleet {
 namespace {
 
 constexpr char kLengths[] = "fixed:64";
+constexpr int kSpare = HaProxy::kServers - 1;
 constexpr double kLoad = 0.7;  // of capacity, both clients together
 
-// Three replicas and one way to them.
+// Three replicas that are alive, the place of a fourth, and one way to them.
 struct Fleet {
   explicit Fleet(bool behind_proxy)
       : replicas(HaProxy::kServers, {"--workers=1", "--drain_delay=2s",
                                      absl::StrCat("--model_dir=", load::MiniLm().dir())}) {
+    replicas.Stop(kSpare);
     if (behind_proxy) {
       proxy = std::make_unique<HaProxy>(replicas.addresses());
       path = {.name = "HAProxy", .target = proxy->Target(), .connections = 1};
@@ -78,10 +80,10 @@ void CheckNoneFailed(const std::string& what, const Observed& seen, soak::Report
                seen.Text());
 }
 
-void Restart(Fleet& fleet, soak::Report& report) {
+void Replace(Fleet& fleet, soak::Report& report) {
   const client::LoadOptions load = HalfTheLoad(fleet, report);
   const Rolled rolled =
-      RestartAll(fleet.replicas, fleet.path, load, absl::Seconds(20), Start::kOnSpareTime);
+      ReplaceAll(fleet.replicas, fleet.path, load, absl::Seconds(20), Start::kOnSpareTime);
   Tell(rolled.seen, load, report);
   const bool all_ended = std::ranges::all_of(rolled.exit_codes, [](int code) { return code == 0; });
   report.Check(all_ended, fleet.path.name + ": exit codes", "0, 0, 0",
@@ -127,8 +129,8 @@ struct Rehearsal {
 
 const std::vector<Rehearsal>& Rehearsals() {
   static const auto* const rehearsals = new std::vector<Rehearsal>{
-      {"restart_haproxy", "every replica is restarted, behind HAProxy", true, Restart},
-      {"restart_round_robin", "every replica is restarted, round robin", false, Restart},
+      {"replace_haproxy", "every replica is replaced, behind HAProxy", true, Replace},
+      {"replace_round_robin", "every replica is replaced, round robin", false, Replace},
       {"kill_haproxy", "one replica is killed, behind HAProxy", true, Kill},
       {"kill_round_robin", "one replica is killed, round robin", false, Kill},
       {"slow_haproxy", "one replica is slow, behind HAProxy", true, Slow}};

@@ -18,6 +18,8 @@ namespace {
 // Longer than gRPC waits before it tries an address again that was dead for so short a time.
 constexpr absl::Duration kBackLimit = absl::Minutes(1);
 
+constexpr int kNone = -1;
+
 absl::Duration Sent(const client::CallRecord& call) { return call.due + call.lag; }
 
 // In milliseconds, of the calls that were sent in [begin, end); one that failed never ended.
@@ -90,9 +92,11 @@ class Slowed {
   std::jthread slices_;
 };
 
-std::vector<double> CallsOfAll(const Replicas& replicas) {
+std::vector<double> CallsOfAll(Replicas& replicas) {
   std::vector<double> calls;
-  for (int i = 0; i < replicas.count(); ++i) calls.push_back(replicas.Calls(i));
+  for (int i = 0; i < replicas.count(); ++i) {
+    calls.push_back(replicas.alive(i) ? replicas.Calls(i) : 0);
+  }
   return calls;
 }
 
@@ -116,17 +120,34 @@ std::string Observed::Text() const {
   return text;
 }
 
-Rolled RestartAll(Replicas& replicas, const Path& path, client::LoadOptions load,
+Rolled ReplaceAll(Replicas& replicas, const Path& path, client::LoadOptions load,
                   absl::Duration before, Start start) {
   load = On(path, std::move(load));
   BothLoads loads(std::move(load));
   absl::SleepFor(before);
   Rolled rolled;
   loads.Begin();
-  for (int i = 0; i < replicas.count(); ++i) {
-    rolled.exit_codes.push_back(replicas.Stop(i));
+  const auto bring = [&](int i) {
     replicas.Restart(i, start);
     AwaitInUse(replicas, i, path);
+  };
+  int spare = kNone;
+  std::vector<int> going;
+  for (int i = 0; i < replicas.count(); ++i) {
+    if (replicas.alive(i)) {
+      going.push_back(i);
+    } else {
+      spare = i;
+    }
+  }
+  for (const int i : going) {
+    if (spare != kNone) bring(spare);
+    rolled.exit_codes.push_back(replicas.Stop(i));
+    if (spare == kNone) {
+      bring(i);
+    } else {
+      spare = i;
+    }
   }
   loads.End();
   rolled.seen = loads.Stop();

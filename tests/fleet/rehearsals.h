@@ -51,9 +51,11 @@ struct Rolled {
   std::vector<int> exit_codes;
 };
 
-// Restarts one replica after the other, each once the one before is in use again. `load` is offered
-// by either client, for `before` beforehand.
-Rolled RestartAll(Replicas& replicas, const Path& path, client::LoadOptions load,
+// Replaces one replica after the other, each once the one before is in use again. Where one of them
+// is not alive, it is started first and stands in for the one that goes, and so on: there are never
+// fewer than before. Else each goes and is started again. `load` is offered by either client, for
+// `before` beforehand.
+Rolled ReplaceAll(Replicas& replicas, const Path& path, client::LoadOptions load,
                   absl::Duration before, Start start);
 
 // ---- Sudden death -------------------------------------------------------------------------------

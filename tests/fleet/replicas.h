@@ -23,6 +23,7 @@ class Replicas {
   int count() const { return static_cast<int>(replicas_.size()); }
   Encoderd& operator[](int i) { return *replicas_[static_cast<size_t>(i)]; }
 
+  bool alive(int i) { return (*this)[i].process().running(); }
   // Of all, alive or not.
   const std::vector<std::string>& addresses() const { return addresses_; }
   // A gRPC target that has all of them.

@@ -358,6 +358,8 @@ std::vector<std::shared_ptr<grpc::Channel>> Connect(const LoadOptions& options) 
                                                       : ServiceConfigJson());
   arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, options.retry ? 1 : 0);
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+  // A replica that was away is found again as soon as a name that is resolved anew would find it.
+  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 2000);
   // Equal channels would share one connection otherwise.
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   options.identity.AddTo(arguments);
