@@ -128,8 +128,8 @@ TEST(DrainTest, AServerServesOnThenSendsClientsAwayThenFinishesAndEnds) {
   old_connection.AwaitUnderWay();
   retrying.AwaitUnderWay();
 
-  ending.process().Signal(SIGTERM);
   const absl::Duration signalled = old_connection.Now();
+  ending.process().Signal(SIGTERM);
   while (ending.Health() != HealthCheckResponse::NOT_SERVING) {
   }
   EXPECT_LT(old_connection.Now() - signalled, kDelay);

@@ -9,19 +9,20 @@ import yaml
 K8S = pathlib.Path(__file__).resolve().parents[3] / "deploy/k8s"
 
 
-class Overlay:
-    """Its objects, and what every overlay has one of.
+def render(kubectl, folder):
+    """Its objects. Raises with kubectl's words where it refuses to render, or warns."""
+    done = subprocess.run([kubectl, "kustomize", folder], capture_output=True, text=True)
+    if done.returncode != 0 or done.stderr:
+        raise RuntimeError(f"kubectl kustomize {folder}: {done.stderr}")
+    return list(yaml.safe_load_all(done.stdout))
 
-    Raises with kubectl's words where it refuses to render, or warns.
-    """
+
+class Overlay:
+    """Its objects, and what every overlay has one of."""
 
     def __init__(self, kubectl, name):
-        done = subprocess.run([kubectl, "kustomize", K8S / "overlays" / name],
-                              capture_output=True, text=True)
-        if done.returncode != 0 or done.stderr:
-            raise RuntimeError(f"kubectl kustomize {name}: {done.stderr}")
         self.name = name
-        self.objects = list(yaml.safe_load_all(done.stdout))
+        self.objects = render(kubectl, K8S / "overlays" / name)
 
     def of_kind(self, kind):
         return [item for item in self.objects if item["kind"] == kind]

@@ -17,10 +17,11 @@ import jsonschema
 import kubernetes_validate
 import yaml
 
-from rendered import render_all
+from rendered import K8S, render, render_all
 
 KUBECTL, CRDS = sys.argv[1], pathlib.Path(sys.argv[2])
 OBJECTS = [item for overlay in render_all(KUBECTL) for item in overlay.objects]
+OBJECTS += render(KUBECTL, K8S.parent / "load")
 OLDEST = "1.31"
 
 
