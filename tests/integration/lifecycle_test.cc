@@ -232,7 +232,9 @@ TEST(DrainTest, ClientsAreSentAwayAndTheirAcceptedCallsAnswered) {
 // One that does not know, although it was asked to go.
 TEST(DrainTest, ACallThatComesAllTheSameIsToldWhyItIsRefused) {
   auto metrics = Metrics::Start("", Version(), "test");
-  EncodeService service(EncodeOptions(), SteadyClock(), **metrics);
+  const auto no_keys = Keys::Load({}, absl::Now());
+  const Access everybody({}, **no_keys);
+  EncodeService service(EncodeOptions(), everybody, SteadyClock(), **metrics);
   service.Drain();
   int port = 0;
   grpc::ServerBuilder builder;
