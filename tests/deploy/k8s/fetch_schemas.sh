@@ -1,6 +1,7 @@
 #!/bin/bash
 # fetch_schemas.sh DIR: what schemas_test.py judges the manifests by, into DIR. Needs the network, by
-# pip and by Go's module proxy; what is there already is kept.
+# pip and by Go's module proxy; what is there already is kept. Exits with 77 where pip or the proxy
+# cannot be reached: what they would have brought is not there then.
 #   DIR/venv   Python with kubernetes-validate, which carries the schemas of Kubernetes itself
 #   DIR/crds   the published definitions of the custom kinds, out of their projects' Go modules;
 #              not there where Go is missing
@@ -31,13 +32,13 @@ fetch_definition() {  # MODULE FILE
 
 if [ ! -e "$dir/venv.done" ]; then
   python3 -m venv "$dir/venv"
-  "$dir/venv/bin/pip" install --quiet kubernetes-validate==1.37.0
+  "$dir/venv/bin/pip" install --quiet kubernetes-validate==1.37.0 || exit 77
   touch "$dir/venv.done"
 fi
 
 if [ ! -e "$dir/crds" ] && command -v go >/dev/null; then
   mkdir -p "$dir/crds.part"
   # shellcheck disable=SC2086  # two words
-  for definition in "${definitions[@]}"; do fetch_definition $definition; done
+  for definition in "${definitions[@]}"; do fetch_definition $definition || exit 77; done
   mv "$dir/crds.part" "$dir/crds"
 fi

@@ -2,8 +2,7 @@
 
 Method: kinds of Kubernetes by kubernetes-validate, strictly, for the oldest version that
 deploy/k8s/README.md promises and the newest that it knows; custom kinds by the definitions that
-their projects publish. fetch_schemas.sh brings both; exits with 77 where it could not bring the
-latter.
+their projects publish. fetch_schemas.sh brings both; exits with 77 where it could not.
 
 usage: schemas_test.py KUBECTL CRDS_FOLDER BuiltInKindsTest|CustomKindsTest
 """
@@ -13,9 +12,13 @@ import pathlib
 import sys
 import unittest
 
-import jsonschema
-import kubernetes_validate
-import yaml
+try:
+    import jsonschema
+    import kubernetes_validate
+    import yaml
+except ModuleNotFoundError as missing:
+    print(f"skipped: {missing}; fetch_schemas.sh says why")
+    sys.exit(77)
 
 from rendered import K8S, render, render_all
 
