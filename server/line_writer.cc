@@ -150,9 +150,10 @@ void LineWriter::FollowPath() {
   }
   const int fd = OpenFile(path_);
   if (fd < 0) {
+    const int error = errno;  // before the log changes it
     LOG_EVERY_N_SEC(WARNING, 60) << "Cannot open a log file anew; writing on to the one that was "
                                     "moved away. file="
-                                 << LogValue(path_) << " error=" << LogValue(strerror(errno));
+                                 << LogValue(path_) << " error=" << LogValue(strerror(error));
     return;
   }
   close(fd_);
@@ -165,9 +166,10 @@ size_t LineWriter::Put(std::string_view bytes) {
   while (AwaitRoom()) {
     const ssize_t written = write(fd_, bytes.data(), bytes.size());
     if (written > 0) return static_cast<size_t>(written);
-    if (errno == EINTR || errno == EAGAIN) continue;
+    const int error = errno;  // before the log changes it
+    if (error == EINTR || error == EAGAIN) continue;
     LOG_EVERY_N_SEC(WARNING, 60) << "Cannot write a log file; its lines are dropped. file="
-                                 << LogValue(path_) << " error=" << LogValue(strerror(errno));
+                                 << LogValue(path_) << " error=" << LogValue(strerror(error));
     return 0;
   }
   return 0;

@@ -3,6 +3,8 @@
 //       server/README.md says.
 // Method: a whole server around the fake engine, over a socket; every counter before and after.
 #include <gmock/gmock.h>
+#include <grpcpp/server.h>
+#include <grpcpp/server_builder.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -11,11 +13,12 @@
 #include <memory>
 #include <string>
 #include <string_view>
-#include <thread>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "server/encode_service.h"
+#include "tests/integration/connect.h"
 #include "tests/integration/raw_call.h"
 #include "tests/integration/test_server.h"
 #include "tests/server/metrics_text.h"
@@ -34,8 +37,10 @@ std::string PathOf(const std::string& method) { return "/encoderd.v1.EncoderServ
 std::string Ids(int32_t id) { return IdsRequest({{id}}).SerializeAsString(); }
 
 // The counters of calls and of reasons.
-std::map<std::string, double> Counters(const TestServer& server) {
-  std::map<std::string, double> counters = ReadMetrics(server.MetricsText());
+using Counters = std::map<std::string, double>;
+
+Counters ReadCounters(const std::string& metrics_text) {
+  Counters counters = ReadMetrics(metrics_text);
   std::erase_if(counters, [](const auto& counter) {
     return !counter.first.starts_with("encoderd_calls_total{") &&
            !counter.first.starts_with("encoderd_refusals_total{");
@@ -43,17 +48,22 @@ std::map<std::string, double> Counters(const TestServer& server) {
   return counters;
 }
 
-// Those that `act` raises, each as often as it does so. No other call may begin or end meanwhile.
-std::vector<std::string> Raised(const TestServer& server, const std::function<void()>& act) {
-  const auto before = Counters(server);
-  const double in_flight = server.Metric(kInFlight);
-  act();
-  server.AwaitMetric(kInFlight, in_flight);
+// Those that were raised, each as often as it was.
+std::vector<std::string> Raised(const Counters& before, const Counters& after) {
   std::vector<std::string> raised;
-  for (const auto& [counter, value] : Counters(server)) {
+  for (const auto& [counter, value] : after) {
     raised.insert(raised.end(), static_cast<size_t>(value - before.at(counter)), counter);
   }
   return raised;
+}
+
+// By `act`. No other call may begin or end meanwhile.
+std::vector<std::string> Raised(const TestServer& server, const std::function<void()>& act) {
+  const Counters before = ReadCounters(server.MetricsText());
+  const double in_flight = server.Metric(kInFlight);
+  act();
+  server.AwaitMetric(kInFlight, in_flight);
+  return Raised(before, ReadCounters(server.MetricsText()));
 }
 
 // One of each and no more.
@@ -146,32 +156,32 @@ TEST(FailuresTest, OfCallersWhoGoAndOfDeadlinesAreCountedOnce) {
   EXPECT_TRUE(running.status().ok());
 }
 
-TEST(FailuresTest, BeforeAndAfterServingAreCountedOnce) {
+TEST(FailuresTest, BeforeServingAreCountedOnce) {
   TestServer server(TestOptions(), TestServer::NotLoaded());
-  const auto expect_all = [&server](const char* reason) {
-    for (const char* method : {"Encode", "EncodeChunked", "GetModel"}) {
-      EXPECT_THAT(Raised(server,
-                         [&] { CallRaw(server.channel(), PathOf(method), Ids(1)); }),
-                  OneFailure(method, "UNAVAILABLE", reason));
-    }
-  };
-  expect_all("LOADING");
-  ASSERT_TRUE(server.Load().ok());
-  server.engine().latch().Close();
-  PendingCall accepted(server.encoder(), IdsRequest({{1}}));
-  server.engine().latch().AwaitWaiting(1);
-  std::thread draining([&] { EXPECT_TRUE(server.server().Drain()); });
-  // What comes before the drain has got so far is accepted, and ends at its deadline.
-  grpc::Status late;
-  do {
-    PendingCall call(server.encoder(), IdsRequest({{1}}), absl::Milliseconds(100));
-    late = call.status();
-  } while (late.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED);
-  server.AwaitMetric(kInFlight, 1);
-  expect_all("DRAINING");
-  server.engine().latch().Open();
-  EXPECT_TRUE(accepted.status().ok());
-  draining.join();
+  for (const char* method : {"Encode", "EncodeChunked", "GetModel"}) {
+    EXPECT_THAT(Raised(server, [&] { CallRaw(server.channel(), PathOf(method), Ids(1)); }),
+                OneFailure(method, "UNAVAILABLE", "LOADING"));
+  }
+}
+
+// A client that knows does not call any more, so the service alone, which sends nobody away.
+TEST(FailuresTest, AfterServingAreCountedOnce) {
+  auto metrics = Metrics::Start("", Version(), "test");
+  ASSERT_TRUE(metrics.ok());
+  EncodeService service(EncodeOptions(), SteadyClock(), **metrics);
+  service.Drain();
+  int port = 0;
+  grpc::ServerBuilder builder;
+  builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
+  builder.RegisterService(&service);
+  const std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
+  const auto channel = ConnectAlone(absl::StrCat("127.0.0.1:", port));
+  for (const char* method : {"Encode", "EncodeChunked", "GetModel"}) {
+    const Counters before = ReadCounters((*metrics)->Text());
+    CallRaw(channel, PathOf(method), Ids(1));
+    EXPECT_THAT(Raised(before, ReadCounters((*metrics)->Text())),
+                OneFailure(method, "UNAVAILABLE", "DRAINING"));
+  }
 }
 
 // ---- What is not: gRPC refuses it before anybody here sees it -----------------------------------
@@ -194,7 +204,7 @@ TEST(KnownGapsTest, WhatGrpcRefusesItselfIsNotCounted) {
   EXPECT_THAT(Raised(server,
                      [&] {
                        for (const Refused& one : all) {
-                         const grpc::Status status = CallRaw(server.channel(), PathOf("Encode"),
+                         const grpc::Status status = CallRaw(server.Connect(), PathOf("Encode"),
                                                              one.bytes, nullptr, one.set);
                          EXPECT_EQ(status.error_code(), one.code) << status.error_message();
                        }
