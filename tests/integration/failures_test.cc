@@ -3,8 +3,6 @@
 //       server/README.md says.
 // Method: a whole server around the fake engine, over a socket; every counter before and after.
 #include <gmock/gmock.h>
-#include <grpcpp/server.h>
-#include <grpcpp/server_builder.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -17,8 +15,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "server/encode_service.h"
-#include "tests/integration/connect.h"
+#include "tests/integration/drained_service.h"
 #include "tests/integration/raw_call.h"
 #include "tests/integration/test_server.h"
 #include "tests/server/metrics_text.h"
@@ -164,18 +161,11 @@ TEST(FailuresTest, BeforeServingAreCountedOnce) {
   }
 }
 
-// A client that knows does not call any more, so the service alone, which sends nobody away.
 TEST(FailuresTest, AfterServingAreCountedOnce) {
   auto metrics = Metrics::Start("", Version(), "test");
   ASSERT_TRUE(metrics.ok());
-  EncodeService service(EncodeOptions(), SteadyClock(), **metrics);
-  service.Drain();
-  int port = 0;
-  grpc::ServerBuilder builder;
-  builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
-  builder.RegisterService(&service);
-  const std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
-  const auto channel = ConnectAlone(absl::StrCat("127.0.0.1:", port));
+  const DrainedService service(**metrics);
+  const auto channel = service.Connect();
   for (const char* method : {"Encode", "EncodeChunked", "GetModel"}) {
     const Counters before = ReadCounters((*metrics)->Text());
     CallRaw(channel, PathOf(method), Ids(1));

@@ -3,7 +3,6 @@
 // Method: a whole server around the fake engine, whose latch holds loading and batches.
 #include <gmock/gmock.h>
 #include <grpcpp/generic/generic_stub.h>
-#include <grpcpp/server_builder.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -14,8 +13,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "server/encode_service.h"
 #include "tests/integration/connect.h"
+#include "tests/integration/drained_service.h"
 #include "tests/integration/test_server.h"
 #include "tests/server/batching/fake_clock.h"
 
@@ -232,17 +231,8 @@ TEST(DrainTest, ClientsAreSentAwayAndTheirAcceptedCallsAnswered) {
 // One that does not know, although it was asked to go.
 TEST(DrainTest, ACallThatComesAllTheSameIsToldWhyItIsRefused) {
   auto metrics = Metrics::Start("", Version(), "test");
-  const auto no_keys = Keys::Load({}, absl::Now());
-  const Access everybody({}, **no_keys);
-  EncodeService service(EncodeOptions(), everybody, SteadyClock(), **metrics);
-  service.Drain();
-  int port = 0;
-  grpc::ServerBuilder builder;
-  builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
-  builder.RegisterService(&service);
-  const std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
-  const auto encoder =
-      v1::EncoderService::NewStub(ConnectAlone(absl::StrCat("127.0.0.1:", port)));
+  const DrainedService service(**metrics);
+  const auto encoder = v1::EncoderService::NewStub(service.Connect());
   grpc::ClientContext context;
   v1::EncodeResponse response;
   const grpc::Status late = encoder->Encode(&context, IdsRequest({{1}}), &response);
