@@ -59,8 +59,7 @@ v1::GetModelResponse Describe(const EncodeContext& context) {
 
 std::optional<Refusal> AnswerGetModel(const EncodeContext& context,
                                       const grpc::CallbackServerContext& call,
-                                      const grpc::ByteBuffer& request,
-                                      grpc::ByteBuffer& response) {
+                                      const grpc::ByteBuffer& request, grpc::ByteBuffer& response) {
   if (auto refusal = context.access.Refuse(call)) return refusal;
   if (auto refusal = context.NotServing()) return refusal;
   v1::GetModelRequest message;

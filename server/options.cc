@@ -47,25 +47,29 @@ ABSL_FLAG(std::string, health_listen, "",
 ABSL_FLAG(bool, plaintext, false,
           "Serve without TLS on an address that is not loopback. Say so only where the network "
           "itself is trusted: tokens and inputs pass through it as they are.");
-ABSL_FLAG(std::string, tls_cert_file, "",
-          "Certificate that the server shows, PEM, followed by those between it and the root. Serves "
-          "TLS alone, 1.2 or 1.3. This file and the next three are read again when they change; what "
-          "cannot be served is logged, counted and not taken.");
+ABSL_FLAG(
+    std::string, tls_cert_file, "",
+    "Certificate that the server shows, PEM, followed by those between it and the root. Serves "
+    "TLS alone, 1.2 or 1.3. This file and the next three are read again when they change; what "
+    "cannot be served is logged, counted and not taken.");
 ABSL_FLAG(std::string, tls_key_file, "",
           "Private key of --tls_cert_file, PEM, not encrypted. Both or neither.");
 ABSL_FLAG(std::string, tls_client_ca_file, "",
           "Certificates of the authorities, PEM, of which a client needs a certificate to connect "
           "at all (mutual TLS).");
-ABSL_FLAG(std::string, token_file, "",
-          "Bearer tokens, one a line, # starts a comment line: a call needs one of them, as metadata "
-          "`authorization: Bearer TOKEN`. 16 to 4096 characters each.");
-ABSL_FLAG(std::vector<std::string>, allowed_clients, {},
-          "Names of the clients that may call, separated by commas: a URI (SPIFFE id) or DNS name of "
-          "their certificate, or the common name of one that has neither. Health and reflection "
-          "answer every client that could connect. Empty = so do all calls.");
-ABSL_FLAG(absl::Duration, handshake_timeout, absl::Seconds(20),
-          "How long a new connection may take until it is ready for calls, TLS included; one that is "
-          "slower is closed. Range: 10ms to 2m.");
+ABSL_FLAG(
+    std::string, token_file, "",
+    "Bearer tokens, one a line, # starts a comment line: a call needs one of them, as metadata "
+    "`authorization: Bearer TOKEN`. 16 to 4096 characters each.");
+ABSL_FLAG(
+    std::vector<std::string>, allowed_clients, {},
+    "Names of the clients that may call, separated by commas: a URI (SPIFFE id) or DNS name of "
+    "their certificate, or the common name of one that has neither. Health and reflection "
+    "answer every client that could connect. Empty = so do all calls.");
+ABSL_FLAG(
+    absl::Duration, handshake_timeout, absl::Seconds(20),
+    "How long a new connection may take until it is ready for calls, TLS included; one that is "
+    "slower is closed. Range: 10ms to 2m.");
 ABSL_FLAG(int32_t, max_connections, 1024,
           "gRPC connections open at a time; one more is closed at once. Range: 1 to 65536.");
 ABSL_FLAG(int32_t, max_connection_inflight, 64,

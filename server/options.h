@@ -51,11 +51,11 @@ struct Options {
   ListenAddress metrics_listen;
   std::optional<ListenAddress> health_listen;
   bool plaintext = false;
-  std::string tls_cert_file;       // "" = no TLS, as tls_key_file then is
+  std::string tls_cert_file;  // "" = no TLS, as tls_key_file then is
   std::string tls_key_file;
-  std::string tls_client_ca_file;  // "" = clients need no certificate
+  std::string tls_client_ca_file;            // "" = clients need no certificate
   std::vector<std::string> allowed_clients;  // empty = whoever can connect
-  std::string token_file;          // "" = calls need no token
+  std::string token_file;                    // "" = calls need no token
   absl::Duration handshake_timeout;
   int workers = 0;
   int64_t max_sequence_tokens = 0;

@@ -354,8 +354,8 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Listen(const Options& options, M
     ASSIGN_OR_RETURN(access_log,
                      AccessLog::Open(options.access_log, options.access_log_every, metrics));
   }
-  auto server = std::make_unique<GrpcServer>(options, std::move(keys), metrics,
-                                             std::move(access_log), clock);
+  auto server =
+      std::make_unique<GrpcServer>(options, std::move(keys), metrics, std::move(access_log), clock);
   RETURN_IF_ERROR(server->Bind());
   return server;
 }

@@ -10,8 +10,8 @@
 #include "absl/strings/str_cat.h"
 #include "deploy/client/chunks.h"
 #include "deploy/client/failure.h"
-#include "engine/status_macros.h"
 #include "deploy/client/service_config.h"
+#include "engine/status_macros.h"
 
 ABSL_FLAG(std::string, address, "127.0.0.1:50051", "host:port of encoderd, or any gRPC target");
 ABSL_FLAG(absl::Duration, timeout, absl::Seconds(30),
@@ -24,9 +24,10 @@ ABSL_FLAG(bool, chunked, false,
           "fetch the answer in pieces from the start; else only one that is too large for a "
           "message");
 ABSL_FLAG(bool, tls, false, "connect by TLS, 1.2 or 1.3");
-ABSL_FLAG(std::string, tls_ca_file, "",
-          "certificates of the authorities that may vouch for the server, PEM; empty = those of the "
-          "system");
+ABSL_FLAG(
+    std::string, tls_ca_file, "",
+    "certificates of the authorities that may vouch for the server, PEM; empty = those of the "
+    "system");
 ABSL_FLAG(std::string, tls_cert_file, "",
           "certificate to show to a server that asks for one, PEM, with those between it and the "
           "root");

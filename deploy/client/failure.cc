@@ -84,8 +84,7 @@ std::string NextStep(grpc::StatusCode code, const Details& details, absl::string
 
 absl::Status FailureFromRpc(const grpc::Status& status, absl::string_view address) {
   const Details details = ReadDetails(status.error_details());
-  const std::string reason =
-      details.reason.empty() ? "" : absl::StrCat(" (", details.reason, ")");
+  const std::string reason = details.reason.empty() ? "" : absl::StrCat(" (", details.reason, ")");
   // Whatever the server wrote reaches a terminal: no control character of it may. Where it lists
   // violations, its message says no more than they do.
   std::string message = absl::Utf8SafeCEscape(status.error_message());

@@ -37,9 +37,11 @@ class TlsProcessTest : public ::testing::Test {
   }
 
   std::vector<std::string> Flags() const {
-    return {"--model_dir=" + kBert, "--tls_cert_file=" + folder_.Path("tls.crt"),
+    return {"--model_dir=" + kBert,
+            "--tls_cert_file=" + folder_.Path("tls.crt"),
             "--tls_key_file=" + folder_.Path("tls.key"),
-            "--tls_client_ca_file=" + folder_.Path("ca.crt"), "--allowed_clients=search",
+            "--tls_client_ca_file=" + folder_.Path("ca.crt"),
+            "--allowed_clients=search",
             "--token_file=" + folder_.Path("tokens")};
   }
 
@@ -87,8 +89,9 @@ TEST_F(TlsProcessTest, FaultsOfKeysEndItWithWhatWhereAndSixtyFour) {
               AllOf(HasSubstr("--tls_cert_file: expected a certificate in PEM, got none in "),
                     HasSubstr("--token_file: expected at least one token, got none in ")));
   Write(authority_.Issue({.common_name = "server", .not_after = absl::Now() - absl::Minutes(1)}));
-  EXPECT_THAT(FaultAtStart(Flags()),
-              HasSubstr("--tls_cert_file: expected certificates that are valid now, got one from "));
+  EXPECT_THAT(
+      FaultAtStart(Flags()),
+      HasSubstr("--tls_cert_file: expected certificates that are valid now, got one from "));
   EXPECT_THAT(FaultAtStart({"--model_dir=" + kBert, "--tls_cert_file=/no/such/tls.crt",
                             "--tls_key_file=/no/such/tls.key"}),
               HasSubstr("--tls_cert_file: cannot open /no/such/tls.crt"));
@@ -100,10 +103,10 @@ TEST_F(TlsProcessTest, FaultsOfKeysEndItWithWhatWhereAndSixtyFour) {
 TEST_F(TlsProcessTest, ServesThoseWhoMayCallAndNamesTheRestInItsLog) {
   Encoderd encoderd(Flags());
   encoderd.AwaitServing();
-  EXPECT_THAT(encoderd.process().output(),
-              AllOf(HasSubstr(" tls=mutual "), HasSubstr(" allowed_clients=1 "),
-                    HasSubstr("Read the keys. serial="), HasSubstr(" tokens=1"),
-                    Not(HasSubstr(kToken))));
+  EXPECT_THAT(
+      encoderd.process().output(),
+      AllOf(HasSubstr(" tls=mutual "), HasSubstr(" allowed_clients=1 "),
+            HasSubstr("Read the keys. serial="), HasSubstr(" tokens=1"), Not(HasSubstr(kToken))));
   EXPECT_TRUE(GetModel(Connect(encoderd, "search"), kToken).ok());
   EXPECT_EQ(GetModel(Connect(encoderd, "search"), "x").error_code(),
             grpc::StatusCode::UNAUTHENTICATED);

@@ -26,7 +26,7 @@
 
 namespace encoderd::client {
 
-inline constexpr double kMaxRate = 100000;     // calls per second: beyond one thread's power
+inline constexpr double kMaxRate = 100000;  // calls per second: beyond one thread's power
 // Of one run: each takes 64 bytes. What an open loop is expected to make; chance may add a few.
 inline constexpr int64_t kMaxCalls = 5000000;
 inline constexpr double kMaxSpike = 1000;
@@ -40,7 +40,7 @@ struct LoadOptions {
   // host:port, or any gRPC target; the addresses of one that has several are used in turn.
   std::string target;
   Identity identity;
-  std::string model;   // "" = the only one served
+  std::string model;  // "" = the only one served
   Arrival arrival = Arrival::kPoisson;
   double rate = 0;  // calls due per second, up to kMaxRate; 0 for kSaturate
   // Of the middle third of the window the rate is so many times as high, up to kMaxSpike.
