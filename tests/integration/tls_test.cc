@@ -9,6 +9,7 @@
 #include <signal.h>
 
 #include <atomic>
+#include <fstream>
 #include <future>
 #include <memory>
 #include <string>
@@ -29,6 +30,8 @@ namespace encoderd {
 namespace {
 
 using grpc::StatusCode;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
 
 constexpr char kTokens[] = "# two that hold\nfirst-token-123456\nsecond-token-123456\n";
 
@@ -341,6 +344,27 @@ TEST(AccessTest, HoldsForEveryMethodButHealth) {
   }
   EXPECT_EQ(with_tokens.Metric(Refusals("TOKEN_MISSING")), 4);
   EXPECT_TRUE(CheckHealth(with_tokens.channel()).ok());
+}
+
+TEST(AccessTest, TheAccessLogNamesWhoCalledAndWhoMayNot) {
+  const Fleet fleet;
+  const TempFolder folder;
+  Options options = fleet.MutualTls();
+  options.allowed_clients = {"search"};
+  options.access_log = folder.Path("calls");
+  TestServer server(options);
+  for (const char* name : {"search", "other"}) {
+    Encode(Connect(server, fleet.Client(fleet.authority().Issue({.common_name = name}))));
+  }
+  server.server().Drain();
+  std::ifstream file(options.access_log);
+  std::string may, may_not;
+  std::getline(file, may);
+  std::getline(file, may_not);
+  EXPECT_THAT(may, AllOf(HasSubstr(R"("code":"OK")"), HasSubstr(R"("client":"search")")));
+  EXPECT_THAT(may_not, AllOf(HasSubstr(R"("code":"PERMISSION_DENIED")"),
+                             HasSubstr(R"("reason":"CLIENT_NOT_ALLOWED")"),
+                             HasSubstr(R"("client":"other")")));
 }
 
 TEST(AccessTest, ComesBeforeTheRequestAndBeforeLoading) {
