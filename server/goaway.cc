@@ -9,8 +9,8 @@
 // grpc_core::Server::SendGoaways(), which gRPC's public headers do not offer. What
 // grpc::Server::c_server() returns is that object (CppImplOf in the library), and a member function
 // takes it as its first argument. Weak: a library without it leaves a null.
-extern "C" void SendGoawaysOfCore(grpc_server* server) asm(
-    "_ZN9grpc_core6Server11SendGoawaysEv") __attribute__((weak));
+extern "C" void SendGoawaysOfCore(grpc_server* server) asm("_ZN9grpc_core6Server11SendGoawaysEv")
+    __attribute__((weak));
 
 namespace encoderd {
 

@@ -53,7 +53,7 @@ class HaProxyTest : public testing::Test {
   void SetUp() override {
     if (!HaProxy::IsInstalled()) GTEST_SKIP() << "there is no HAProxy on this machine";
     replicas_ = std::make_unique<Replicas>(HaProxy::kServers, Flags(/*drain_delay=*/"2s"));
-    replicas_->Stop(HaProxy::kServers - 1);
+    replicas_->Stop(HaProxy::kServers - 1);  // the place of a successor
     proxy_ = std::make_unique<HaProxy>(replicas_->addresses());
     path_ = {.name = "HAProxy", .target = proxy_->Target(), .connections = 1};
   }
@@ -84,7 +84,7 @@ TEST_F(RoundRobinTest, ARestartOfEveryReplicaLosesNoCallEvenWithoutRetries) {
   ExpectNothingLost(ReplaceAll(replicas_, path_, Load(), absl::ZeroDuration(), Start::kAsIs));
 }
 
-TEST_F(HaProxyTest, ARestartOfEveryReplicaLosesNoCallEvenWithoutRetries) {
+TEST_F(HaProxyTest, AReplacementOfEveryReplicaLosesNoCallEvenWithoutRetries) {
   ExpectNothingLost(ReplaceAll(*replicas_, path_, Load(), absl::ZeroDuration(), Start::kAsIs));
   EXPECT_THAT(proxy_->output(), HasSubstr("Server replicas/replica1 is DOWN"));
 }

@@ -44,10 +44,7 @@ struct Fleet {
       proxy = std::make_unique<HaProxy>(replicas.addresses());
       path = {.name = "HAProxy", .target = proxy->Target(), .connections = 1};
     } else {
-      path = {.name = "round robin",
-              .target = replicas.Target(),
-              .direct = true,
-              .connections = 2};
+      path = {.name = "round robin", .target = replicas.Target(), .direct = true, .connections = 2};
     }
   }
 
@@ -93,8 +90,7 @@ void Replace(Fleet& fleet, soak::Report& report) {
     const std::string what = absl::StrCat(fleet.path.name, ", ", client);
     CheckNoneFailed(what, *seen, report);
     report.Note(absl::StrFormat("p99 %.1f ms before, %.1f ms during %.1f s", seen->P99Before(),
-                                seen->P99During(),
-                                absl::ToDoubleSeconds(seen->end - seen->begin)));
+                                seen->P99During(), absl::ToDoubleSeconds(seen->end - seen->begin)));
     report.AtMost(what + ": p99 during ÷ before", seen->P99During() / seen->P99Before(), 2, "");
   }
 }

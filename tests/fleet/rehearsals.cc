@@ -45,7 +45,9 @@ class BothLoads {
     retrying_.AwaitUnderWay();
   }
 
-  void Begin() { seen_ = {.strict = {.begin = strict_.Now()}, .retrying = {.begin = retrying_.Now()}}; }
+  void Begin() {
+    seen_ = {.strict = {.begin = strict_.Now()}, .retrying = {.begin = retrying_.Now()}};
+  }
   void End() {
     seen_.strict.end = strict_.Now();
     seen_.retrying.end = retrying_.Now();
@@ -175,9 +177,8 @@ Killed KillOne(Replicas& replicas, const Path& path, client::LoadOptions load) {
   double run = victims + after[0];
   for (size_t i = 1; i < after.size(); ++i) run += after[i] - before[i];
   constexpr double kFirstTries = 2;  // one before each load
-  killed.surplus =
-      run - kFirstTries -
-      static_cast<double>(seen.strict.result.answered + seen.retrying.result.answered);
+  killed.surplus = run - kFirstTries -
+                   static_cast<double>(seen.strict.result.answered + seen.retrying.result.answered);
   return killed;
 }
 

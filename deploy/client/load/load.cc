@@ -35,7 +35,7 @@ constexpr absl::Duration kProgressInterval = absl::Seconds(1);
 // a closed loop a busy one.
 constexpr absl::Duration kPauseAfterFailure = absl::Milliseconds(10);
 constexpr absl::Duration kTick = absl::Nanoseconds(1);  // a window holds what is due before its end
-constexpr uint32_t kMaxTimingBytes = 1024;  // five numbers take 60
+constexpr uint32_t kMaxTimingBytes = 1024;              // five numbers take 60
 
 // Time since some fixed moment, unmoved by whoever sets the clock; that of gRPC's deadlines, too.
 absl::Duration SteadyNow() {

@@ -21,12 +21,14 @@
 ABSL_FLAG(double, rate, 0,
           "calls due per second, more than 0, up to 100000; not with --sweep, --relative_rate or "
           "--arrival=saturate");
-ABSL_FLAG(double, relative_rate, 0,
-          "calls due per second as a multiple of the offline rate, which is measured first, as by a "
-          "sweep; instead of --rate");
-ABSL_FLAG(double, spike, 1,
-          "the rate of the middle third of the measurement is so many times as high, up to 1000; its "
-          "thirds are then told apart");
+ABSL_FLAG(
+    double, relative_rate, 0,
+    "calls due per second as a multiple of the offline rate, which is measured first, as by a "
+    "sweep; instead of --rate");
+ABSL_FLAG(
+    double, spike, 1,
+    "the rate of the middle third of the measurement is so many times as high, up to 1000; its "
+    "thirds are then told apart");
 ABSL_FLAG(bool, retry, false,
           "try again as service_config.json says; else every refusal is told as it is");
 ABSL_FLAG(bool, watch_health, false,
@@ -340,8 +342,8 @@ const Command& LoadCommand() {
       .help = kHelp,
       .flags = {{.title = "Load",
                  .flags = {"rate", "relative_rate", "spike", "arrival", "lengths", "sequences",
-                           "deadline", "bulk", "retry", "watch_health", "connections", "outstanding",
-                           "warm_up", "duration", "seed"}},
+                           "deadline", "bulk", "retry", "watch_health", "connections",
+                           "outstanding", "warm_up", "duration", "seed"}},
                 {.title = "Search for the highest rate",
                  .flags = {"sweep", "p99_bound", "tries", "max_runs", "figure"}},
                 {.title = "Outputs",

@@ -165,8 +165,9 @@ std::string DescribeLoad(const LoadOptions& options) {
           ? absl::StrCat(options.outstanding, " calls in flight")
           : absl::StrFormat("%s arrivals, %.6g calls/s",
                             options.arrival == Arrival::kEven ? "even" : "Poisson", options.rate) +
-                (options.spike == 1 ? "" : absl::StrFormat(", %.4g times that in the middle third",
-                                                           options.spike));
+                (options.spike == 1
+                     ? ""
+                     : absl::StrFormat(", %.4g times that in the middle third", options.spike));
   return absl::StrCat(pace, ", lengths ", absl::Utf8SafeCEscape(options.lengths.name()), " (mean ",
                       absl::StrFormat("%.4g", options.lengths.mean()), ", max ",
                       options.lengths.max(), "), ", options.sequences,

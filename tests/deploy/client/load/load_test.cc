@@ -294,8 +294,8 @@ TEST_F(LoadTest, EndsWhenItIsToldTo) {
 TEST_F(LoadTest, UsesEveryAddressAndTriesAgainWhereItIsToldTo) {
   TestServer loading(TestOptions(), TestServer::NotLoaded());
   LoadOptions options = Options();
-  options.target = absl::StrCat("ipv4:127.0.0.1:", server_.server().port(), ",127.0.0.1:",
-                                loading.server().port());
+  options.target = absl::StrCat("ipv4:127.0.0.1:", server_.server().port(),
+                                ",127.0.0.1:", loading.server().port());
   options.retry = true;
   // One call after the other: each that is refused goes to the other address next.
   options.arrival = Arrival::kSaturate;
@@ -311,8 +311,8 @@ TEST_F(LoadTest, UsesEveryAddressAndTriesAgainWhereItIsToldTo) {
 TEST_F(LoadTest, LeavesOutWhoDoesNotServeWhereItIsToldTo) {
   TestServer loading(TestOptions(), TestServer::NotLoaded());
   LoadOptions options = Options();
-  options.target = absl::StrCat("ipv4:127.0.0.1:", loading.server().port(), ",127.0.0.1:",
-                                server_.server().port());
+  options.target = absl::StrCat("ipv4:127.0.0.1:", loading.server().port(),
+                                ",127.0.0.1:", server_.server().port());
   options.watch_health = true;
   const auto result = RunLoad(options, Ignore);
   ASSERT_TRUE(result.ok()) << result.status();

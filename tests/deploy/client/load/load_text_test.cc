@@ -51,10 +51,9 @@ LoadResult Result(int failures) {
 TEST(WriteLoadTextTest, ShowsEveryNumberWithItsUnit) {
   std::ostringstream out;
   WriteLoadText(Options(), Result(2), out);
-  EXPECT_EQ(
-      out.str(),
-      "tiny at 127.0.0.1:50051: Poisson arrivals, 50 calls/s, "
-      R"(lengths uniform:10-20 (mean 15, max 20), 1 sequence a call,
+  EXPECT_EQ(out.str(),
+            "tiny at 127.0.0.1:50051: Poisson arrivals, 50 calls/s, "
+            R"(lengths uniform:10-20 (mean 15, max 20), 1 sequence a call,
 2s after 1s of warm-up, deadline 1s, 1 connection
 
                           offered   answered    in time
