@@ -314,11 +314,13 @@ TEST_F(LoadTest, LeavesOutWhoDoesNotServeWhereItIsToldTo) {
   options.target = absl::StrCat("ipv4:127.0.0.1:", loading.server().port(),
                                 ",127.0.0.1:", server_.server().port());
   options.watch_health = true;
+  // It is asked how it is, all the same.
+  std::thread connected([&] { loading.AwaitMetric("encoderd_connections", 1); });
   const auto result = RunLoad(options, Ignore);
+  connected.join();
   ASSERT_TRUE(result.ok()) << result.status();
   EXPECT_THAT(result->codes, ElementsAre(Pair("OK", result->offered())));
   EXPECT_EQ(loading.Metric("encoderd_refusals_total{reason=\"LOADING\"}"), 0);
-  EXPECT_EQ(loading.Metric("encoderd_connections"), 1);
 }
 
 TEST(RunLoadTest, SaysThatNobodyListens) {
