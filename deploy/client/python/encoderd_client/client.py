@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import sys
 from collections import abc
 from types import TracebackType
@@ -80,7 +81,8 @@ class Client:
         self._max_response_bytes = max_response_bytes
         self._model = model
         self._fixed_metadata = tuple(metadata)
-        self._token = (lambda: token) if isinstance(token, str) else token
+        self._token: Optional[abc.Callable[[], str]] = (
+            functools.partial(str, token) if isinstance(token, str) else token)
         options = [
             # Pieces are up to 1 MiB, however small an answer in one message may be.
             ("grpc.max_receive_message_length", max(max_response_bytes, 2 << 20)),
