@@ -116,8 +116,7 @@ TEST(FailuresTest, OfTheQueueAreCountedOnce) {
     PendingCall waiting(server.encoder(), IdsRequest({{2}}));
     server.AwaitMetric("encoderd_queue_calls", 1);
     for (const char* method : kMethods) {
-      EXPECT_THAT(Raised(server,
-                         [&] { CallRaw(server.channel(), PathOf(method), Ids(3)); }),
+      EXPECT_THAT(Raised(server, [&] { CallRaw(server.channel(), PathOf(method), Ids(3)); }),
                   OneFailure(method, "RESOURCE_EXHAUSTED", "QUEUE_FULL"));
     }
     server.engine().latch().Open();
@@ -136,8 +135,8 @@ TEST(FailuresTest, OfCallersWhoGoAndOfDeadlinesAreCountedOnce) {
                        [&] {
                          CallRaw(server.channel(), PathOf(method), Ids(2), nullptr,
                                  [](grpc::ClientContext& context) {
-                                   context.set_deadline(absl::ToChronoTime(
-                                       absl::Now() + absl::Milliseconds(50)));
+                                   context.set_deadline(
+                                       absl::ToChronoTime(absl::Now() + absl::Milliseconds(50)));
                                  });
                        }),
                 OneFailure(method, "DEADLINE_EXCEEDED", "DEADLINE"));

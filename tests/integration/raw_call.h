@@ -19,8 +19,9 @@
 namespace encoderd {
 
 // Waits for its end. `answer`: gets the bytes; `set`: prepares the call.
-inline grpc::Status CallRaw(const std::shared_ptr<grpc::Channel>& channel, const std::string& method,
-                            const std::string& bytes, std::string* answer = nullptr,
+inline grpc::Status CallRaw(const std::shared_ptr<grpc::Channel>& channel,
+                            const std::string& method, const std::string& bytes,
+                            std::string* answer = nullptr,
                             const std::function<void(grpc::ClientContext&)>& set = nullptr) {
   grpc::GenericStub stub(channel);
   grpc::ClientContext context;

@@ -20,7 +20,9 @@ namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-std::string LabelsOf(const std::string& phase) { return "method=\"Encode\",phase=\"" + phase + "\""; }
+std::string LabelsOf(const std::string& phase) {
+  return "method=\"Encode\",phase=\"" + phase + "\"";
+}
 
 double Quantile(double quantile, std::vector<double> values) {
   std::ranges::sort(values);

@@ -13,7 +13,8 @@
 namespace encoderd {
 
 // About MiniLM-L6 on a core: 7,500 tokens a second.
-inline constexpr CostCoefficients kMiniLmCost = {.per_pass = 2e-3, .per_token = 120e-6, .per_square = 95e-9};
+inline constexpr CostCoefficients kMiniLmCost = {
+    .per_pass = 2e-3, .per_token = 120e-6, .per_square = 95e-9};
 
 // Passages of text, as those of SQuAD with their questions: 177 tokens in the mean, at most 384.
 inline int64_t PassageTokens(Random& random) {
@@ -22,7 +23,8 @@ inline int64_t PassageTokens(Random& random) {
 }
 
 inline BatcherOptions PassageOptions() {
-  return {.workers = 2, .max_batch_tokens = 256, .cost = kMiniLmCost, .max_queue_time = absl::Hours(1)};
+  return {
+      .workers = 2, .max_batch_tokens = 256, .cost = kMiniLmCost, .max_queue_time = absl::Hours(1)};
 }
 
 // Calls of such lengths that two workers run in a second, batches filled up.
