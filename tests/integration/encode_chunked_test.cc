@@ -495,7 +495,9 @@ TEST(SlowReaderTest, AStepIsGivenUpWhenItsReaderGoes) {
 }
 
 TEST(SlowReaderTest, ADeadlineThatPassesIsCountedAsOne) {
-  TestServer server(StreamsOf(1'000'000));
+  Options options = StreamsOf(1'000'000);
+  options.predict_deadlines = false;  // else a slow machine refuses some at once
+  TestServer server(options);
   std::vector<std::unique_ptr<Stream>> streams;
   for (int i = 0; i < 20; ++i) {
     streams.push_back(
