@@ -16,7 +16,8 @@ void BackgroundLoad::Run() {
   auto result = client::RunLoad(options_, [this](const client::LoadProgress& progress) {
     MutexLock lock(mutex_);
     window_start_ = absl::Now() - progress.elapsed + options_.warm_up;
-    if (progress.latency.count > 0) changed_.NotifyAll();
+    under_way_ = under_way_ || progress.latency.count > 0;
+    if (under_way_) changed_.NotifyAll();
   });
   CHECK(result.ok()) << result.status();
   result_ = *std::move(result);
@@ -24,7 +25,7 @@ void BackgroundLoad::Run() {
 
 void BackgroundLoad::AwaitUnderWay() {
   MutexLock lock(mutex_);
-  changed_.Wait(mutex_);
+  while (!under_way_) changed_.Wait(mutex_);
 }
 
 absl::Duration BackgroundLoad::Now() {

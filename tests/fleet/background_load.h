@@ -36,6 +36,7 @@ class BackgroundLoad {
   Mutex mutex_;
   CondVar changed_;
   std::optional<absl::Time> window_start_ ABSL_GUARDED_BY(mutex_);
+  bool under_way_ ABSL_GUARDED_BY(mutex_) = false;
   client::LoadResult result_;  // of the thread, until it has ended
   std::thread thread_;
 };

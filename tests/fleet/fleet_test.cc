@@ -130,8 +130,9 @@ TEST(DrainTest, AServerServesOnThenSendsClientsAwayThenFinishesAndEnds) {
 
   const absl::Duration signalled = old_connection.Now();
   ending.process().Signal(SIGTERM);
-  while (ending.Health() != HealthCheckResponse::NOT_SERVING) {
-  }
+  HealthCheckResponse::ServingStatus health = HealthCheckResponse::SERVING;
+  while (health == HealthCheckResponse::SERVING) health = ending.Health();
+  EXPECT_EQ(health, HealthCheckResponse::NOT_SERVING);
   EXPECT_LT(old_connection.Now() - signalled, kDelay);
   EXPECT_EQ(ending.process().Wait(), 0);
   EXPECT_THAT(ending.process().output(), HasSubstr("every accepted call was answered"));
