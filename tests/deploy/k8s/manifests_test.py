@@ -121,6 +121,20 @@ class ManifestsTest(unittest.TestCase):
             self.assertEqual(scaler["spec"]["scaleTargetRef"]["name"],
                              overlay.deployment["metadata"]["name"])
 
+    def test_a_gateway_may_put_many_calls_on_one_connection(self):
+        text = subprocess.run([ENCODERD, "--help"], capture_output=True, text=True,
+                              check=True).stdout
+        default = int(re.search(r"--max_connection_inflight \(default: (\d+)\)", text)[1])
+        for overlay in OVERLAYS:
+            allowed = int(overlay.flags().get("max_connection_inflight", default))
+            with self.subTest(overlay.name):
+                self.assertEqual(allowed > default, bool(overlay.of_kind("GRPCRoute")))
+
+    def test_keda_takes_no_answer_for_no_load(self):
+        for scaler in of_any_overlay("ScaledObject"):
+            for trigger in scaler["spec"]["triggers"]:
+                self.assertEqual(trigger["metadata"]["ignoreNullValues"], "false")
+
     def test_both_scalers_want_the_same(self):
         (hpa,) = of_any_overlay("HorizontalPodAutoscaler")
         (keda,) = of_any_overlay("ScaledObject")
