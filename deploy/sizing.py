@@ -10,10 +10,10 @@ wait is taken as exponential:
     W99 = ln(C / 0.01) * call * (1 + cv2) / 2 / (k * (1 - rho)),  0 where fewer than 1 % wait
     p99 = W99 + longest
 
-`call` is 1 / (offline calls per second of one worker), `longest` the time of the longest call alone,
-cv2 the squared coefficient of variation of call times: 0 where all are alike, 0.5 for passages of
-text, 1 and more for a mix of queries and documents. Replicas share nothing, so each is sized for
-rate / replicas: what a balancer by least connections does better than that is a reserve.
+`call` is 1 / (offline calls per second of one worker), `longest` the time of the longest call
+alone, cv2 the squared coefficient of variation of call times: 0 where all are alike, 0.25 for
+passages of text, 1 and more for a mix of queries and documents. Replicas share nothing, so each is
+sized for rate / replicas: what a balancer by least connections does better than that is a reserve.
 """
 import argparse
 import math
@@ -54,7 +54,8 @@ def main():
     parser.add_argument("--offline_rate", type=float, required=True,
                         help="calls per second of one worker, saturated")
     parser.add_argument("--longest_ms", type=float, required=True, help="the longest call alone")
-    parser.add_argument("--cv2", type=float, default=0.5, help="of call times; 0.5")
+    parser.add_argument("--cv2", type=float, default=0.5,
+                        help="of call times; 0.5, which is cautious for text")
     parser.add_argument("--workers", type=int, nargs="+", default=[1, 2, 4, 8],
                         help="of a replica: its cores; 1 2 4 8")
     parser.add_argument("--rates", type=float, nargs="+", default=[50, 200, 1000, 5000],

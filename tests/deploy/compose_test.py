@@ -1,5 +1,7 @@
-"""Goal: deploy/compose.yaml is what docker compose takes, and holds together with the files beside it.
-Method: docker-compose, which needs no daemon for that, resolves the file; the result is compared with the checkout.
+"""Goal: deploy/compose.yaml is what docker compose takes, and holds together with the files beside
+it.
+Method: docker-compose, which needs no daemon for that, resolves the file; the result is compared
+with the checkout.
 
 usage: compose_test.py SOURCE_DIR
 """
@@ -68,18 +70,22 @@ class ComposeTest(unittest.TestCase):
                     self.assertEqual(port["host_ip"], "127.0.0.1")
 
     def test_publishes_no_port_twice(self):
-        ports = [port["published"] for service in self.services.values() for port in service["ports"]]
+        ports = [port["published"]
+                 for service in self.services.values() for port in service["ports"]]
         self.assertEqual(len(ports), len(set(ports)))
 
     def test_pins_the_images_of_others_and_builds_its_own(self):
         for name in ("prometheus", "grafana"):
             self.assertRegex(self.services[name]["image"], r":v?\d+\.\d+\.\d+$")
         build = self.services["encoderd"]["build"]
-        self.assertTrue((pathlib.Path(build["context"]) / build["dockerfile"]).samefile(SOURCE / "Dockerfile"))
+        dockerfile = pathlib.Path(build["context"]) / build["dockerfile"]
+        self.assertTrue(dockerfile.samefile(SOURCE / "Dockerfile"))
 
     def test_probes_as_the_image_does(self):
-        probe = re.search(r"^HEALTHCHECK (.*?)CMD (\[.*?\])$", (SOURCE / "Dockerfile").read_text(), re.S | re.M)
-        self.assertEqual(self.services["encoderd"]["healthcheck"]["test"], ["CMD", *json.loads(probe[2])])
+        probe = re.search(r"^HEALTHCHECK .*?CMD (\[.*?\])$", (SOURCE / "Dockerfile").read_text(),
+                          re.S | re.M)
+        self.assertEqual(self.services["encoderd"]["healthcheck"]["test"],
+                         ["CMD", *json.loads(probe[1])])
 
     def test_grace_is_longer_than_the_drain(self):
         self.assertEqual(self.services["encoderd"]["stop_grace_period"], "30s")
@@ -89,7 +95,8 @@ class ComposeTest(unittest.TestCase):
 
     def test_prometheus_reads_the_files_that_are_mounted(self):
         folder = mounts(self.services["prometheus"])["/etc/encoderd"]["source"]
-        self.assertIn("--config.file=/etc/encoderd/prometheus.yaml", self.services["prometheus"]["command"])
+        self.assertIn("--config.file=/etc/encoderd/prometheus.yaml",
+                      self.services["prometheus"]["command"])
         self.assertIn("names: [encoderd]", pathlib.Path(folder, "prometheus.yaml").read_text())
 
     def test_grafana_finds_prometheus_and_the_dashboards(self):

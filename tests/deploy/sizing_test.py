@@ -1,5 +1,5 @@
-"""Goal: deploy/sizing.py tells a p99 that a queue really has, and a replica too many rather than one
-too few.
+"""Goal: deploy/sizing.py tells a p99 that a queue really has, and a replica too many rather than
+one too few.
 Method: values known from theory, and a simulated queue with the lengths of the load generator's
 mix of passages, whose seed is fixed.
 """

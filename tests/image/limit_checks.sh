@@ -51,7 +51,7 @@ check_quota() {
   remove one
 }
 
-# ---- Memory ----------------------------------------------------------------------------------------
+# ---- Memory --------------------------------------------------------------------------------------
 
 # The memory, in MiB, that --check suggests under the flags given.
 suggested() {
@@ -73,7 +73,7 @@ peak_mib() { awk '/^VmHWM/ { print int($2 / 1024) }' "/proc/$(pid_of "$1")/statu
 
 # check_within WHAT LIMIT OUTPUTS FLAG...: a server with this limit outlives the load.
 check_within() {
-  local what=$1 limit=$2 outputs=$3 result answered refused state
+  local what=$1 limit=$2 outputs=$3 result answered refused state seen
   shift 3
   start memory "$(model_at "$model")" --memory="${limit}m" -- --plaintext "$@"
   serves memory
@@ -82,7 +82,8 @@ check_within() {
   answered=$(sed -n 's/.*"answered":\([0-9]*\).*/\1/p' <<<"$result")
   refused=$(sed -n 's/.*"MEMORY_BUDGET":\([0-9]*\).*/\1/p' <<<"$result")
   state=$(inspect memory '{{.State.Status}}')
-  check "$what" "$state, peak $(peak_mib memory) of $limit MiB; $answered calls answered, ${refused:-0} refused" \
+  seen="$state, peak $(peak_mib memory) of $limit MiB"
+  check "$what" "$seen; $answered calls answered, ${refused:-0} refused" \
     'running, never killed' eval "is '$state' running && at_least '$answered' 1"
   remove memory
 }
@@ -99,6 +100,7 @@ check_memory() {
   await_line starved ' Serving. ' || true
   state=$(inspect starved '{{.State.Status}} with {{.State.ExitCode}}')
   check 'memory: 100 MiB, less than the weights and the process' \
-    "$state after $(($(now_ms) - begun)) ms" 'killed (137), not hanging' is "$state" 'exited with 137'
+    "$state after $(($(now_ms) - begun)) ms" 'killed (137), not hanging' \
+    is "$state" 'exited with 137'
   remove starved
 }

@@ -16,9 +16,11 @@ check_start() {
   check_process plain
   check_health plain
   # Podman itself adds the user, the names of hosts and the mount points.
-  local changed own='etc(/(group|passwd|hosts|hostname|resolv.conf|mtab))?|run(/.containerenv)?|models'
+  local changed
+  local own='etc(/(group|passwd|hosts|hostname|resolv.conf|mtab))?|run(/.containerenv)?|models'
   changed=$(engine diff "$prefix-plain" | grep -vE "^[AC] /($own)$" | paste -sd' ' || true)
-  check 'written into the container, writable as it is' "${changed:-nothing}" nothing is "$changed" ''
+  check 'written into the container, writable as it is' "${changed:-nothing}" nothing \
+    is "$changed" ''
   remove plain
 
   check_serves readonly 'read-only, not a writable place in it' \
@@ -78,9 +80,13 @@ check_other_user() {
     'the digits in reverse' eval 'serves other && answers other'
   local pid is_so
   pid=$(pid_of other)
-  is_so="$(awk '/^(Uid|Groups|CapEff|NoNewPrivs)/ { print $2 }' "/proc/$pid/status" | paste -sd' ') $(
-    tr '\0' '\n' <"/proc/$pid/environ" | grep '^HOME=')"
-  check 'that container is what it was asked to be' "$is_so" 'user, capabilities, no new privileges' \
+  is_so=$(
+    {
+      awk '/^(Uid|Groups|CapEff|NoNewPrivs)/ { print $2 }' "/proc/$pid/status"
+      tr '\0' '\n' <"/proc/$pid/environ" | grep '^HOME='
+    } | paste -sd' ')
+  check 'that container is what it was asked to be' "$is_so" \
+    'user, capabilities, no new privileges' \
     is "$is_so" '12345 0 0000000000000000 1 HOME=/nonexistent'
   remove other
 }

@@ -152,7 +152,6 @@ class ReverseTest(ServerTestCase):
                       self.encoderctl("encode", "1,2,3", "--one_hot=10", "--logits",
                                       "--max_response_bytes=100", code=64))
 
-
     def test_gives_the_same_in_pieces(self):
         vectors = self.one_hot([[3, 1, 4, 1], [5, 9, 2, 6]])
         options = {"logits": True, "attentions": True, "all_hidden_states": True}
@@ -267,7 +266,8 @@ class KeysTest(ServerTestCase):
                 (self.keys()[1:], "--tls_ca_file: expected together with --tls"),
                 ((*self.trust(), f"--tls_cert_file={self.folder}/client.crt"), "both or neither"),
                 ((*self.trust(), f"--tls_cert_file={self.folder}/client.crt",
-                  f"--tls_key_file={self.folder}/other.key"), "--tls_key_file: expected the key of"),
+                  f"--tls_key_file={self.folder}/other.key"),
+                 "--tls_key_file: expected the key of"),
                 (("--tls", f"--tls_ca_file={self.folder}/tokens"),
                  "--tls_ca_file: expected a certificate in PEM"),
                 ((f"--token_file={self.folder}/ca.crt",), "--token_file: expected a token of"),

@@ -1,6 +1,8 @@
 #!/bin/sh
-# Goal: the client of the image needs nothing that draws, says so before it asks anything of a server, and is the same otherwise.
-# Method: reads what the two programs link; runs the commands that would draw, with no server to talk to.
+# Goal: the client of the image needs nothing that draws, says so before it asks anything of a
+#       server, and is the same otherwise.
+# Method: reads what the two programs link; runs the commands that would draw, with no server to
+#         talk to.
 #
 # usage: slim_test.sh ENCODERCTL ENCODERCTL_SLIM
 full=$1 slim=$2 broken=0

@@ -1,7 +1,7 @@
 #!/bin/bash
-# fetch_schemas.sh DIR: what schemas_test.py judges the manifests by, into DIR. Needs the network, by
-# pip and by Go's module proxy; what is there already is kept. Exits with 77 where pip or the proxy
-# cannot be reached: what they would have brought is not there then.
+# fetch_schemas.sh DIR: what schemas_test.py judges the manifests by, into DIR. Needs the network,
+# by pip and by Go's module proxy; what is there already is kept. Exits with 77 where pip or the
+# proxy cannot be reached: what they would have brought is not there then.
 #   DIR/venv   Python with kubernetes-validate, which carries the schemas of Kubernetes itself
 #   DIR/crds   the published definitions of the custom kinds, out of their projects' Go modules;
 #              not there where Go is missing
@@ -23,10 +23,11 @@ definitions=(
 )
 
 fetch_definition() {  # MODULE FILE
-  local folder
+  local downloaded folder
   # -modcacherw: so that the build tree can be deleted.
-  folder=$(cd "$dir" && GOMODCACHE=$PWD/modules GOFLAGS=-modcacherw go mod download -json "$1" |
-           python3 -c 'import json, sys; print(json.load(sys.stdin)["Dir"])')
+  downloaded=$(cd "$dir" &&
+               GOMODCACHE=$PWD/modules GOFLAGS=-modcacherw go mod download -json "$1") || exit 77
+  folder=$(python3 -c 'import json, sys; print(json.load(sys.stdin)["Dir"])' <<<"$downloaded")
   cp "$folder/$2" "$dir/crds.part/"
 }
 
@@ -39,6 +40,6 @@ fi
 if [ ! -e "$dir/crds" ] && command -v go >/dev/null; then
   mkdir -p "$dir/crds.part"
   # shellcheck disable=SC2086  # two words
-  for definition in "${definitions[@]}"; do fetch_definition $definition || exit 77; done
+  for definition in "${definitions[@]}"; do fetch_definition $definition; done
   mv "$dir/crds.part" "$dir/crds"
 fi
