@@ -1,22 +1,25 @@
 """Goal: every recipe of deploy/load runs as it is shipped, and its Job is what Kubernetes takes.
 
 Method: run.sh against a real server with the bundled model, each recipe with its times cut to
-fractions of a second; the Job as kubectl renders it.
+fractions of a second; the request of ghz, which ghz_test.py runs, by the messages of the proto;
+the Job as kubectl renders it.
 
 usage: load_recipes_test.py ENCODERD ENCODERCTL KUBECTL
 """
 
-import base64
 import json
 import os
 import pathlib
-import shutil
+import re
 import subprocess
 import sys
+import tempfile
 import unittest
 
 import yaml
+from google.protobuf import json_format
 
+from encoderd_client import _messages
 from rendered import render
 from running_server import RunningServer
 
@@ -24,7 +27,6 @@ SOURCE = pathlib.Path(__file__).resolve().parents[2]
 LOAD = SOURCE / "deploy/load"
 ENCODERD, ENCODERCTL, KUBECTL = sys.argv[1:4]
 RECIPES = {path.stem for path in LOAD.glob("*.flags")}
-GHZ = shutil.which(os.environ.get("GHZ", "ghz"))
 
 
 class RunTest(unittest.TestCase):
@@ -77,16 +79,18 @@ class RunTest(unittest.TestCase):
             self.assertIn(recipe, usage)
         self.run_recipe("--help")
 
-    @unittest.skipUnless(GHZ, "ghz is not installed")
-    def test_ghz_calls_by_reflection(self):
-        call = {"sequences": [{"inputs_embeds": {
-            "dtype": "DATA_TYPE_FP32", "shape": [1, 10],
-            "data": base64.b64encode(bytes(40)).decode()}}],
-            "outputs": {"last_hidden_state": True}}
-        done = self.run_recipe("ghz", "--duration=1s", f"--data={json.dumps(call)}",
-                               "--format=json")
-        codes = json.loads(done.stdout)["statusCodeDistribution"]
-        self.assertGreater(codes.get("OK", 0), 0, codes)
+
+class GhzTest(unittest.TestCase):
+    def test_it_makes_a_call_of_the_proto(self):
+        recipe = json.loads((LOAD / "ghz.json").read_text())
+        file = _messages.EncodeRequest.DESCRIPTOR.file
+        service, method = recipe["call"].removeprefix(f"{file.package}.").split(".")
+        called = file.services_by_name[service].methods_by_name[method]
+        self.assertEqual(called.input_type, _messages.EncodeRequest.DESCRIPTOR)
+        # Raises where a field is not there, or is of another kind.
+        request = json_format.ParseDict(recipe["data"], _messages.EncodeRequest())
+        self.assertEqual([len(sequence.input_ids) for sequence in request.sequences], [16])
+        self.assertEqual(len(request.outputs.pooled), 1)
 
 
 class JobTest(unittest.TestCase):
@@ -119,6 +123,33 @@ class JobTest(unittest.TestCase):
         self.assertEqual(service["spec"]["clusterIP"], "None")
         allowed = policy["spec"]["ingress"][0]["from"][0]["podSelector"]["matchLabels"]
         self.assertLessEqual(allowed.items(), self.pod["metadata"]["labels"].items())
+
+    def test_the_overlay_of_the_readme_sets_its_image_and_keys(self):
+        readme = (LOAD / "README.md").read_text()
+        known = subprocess.run([ENCODERCTL, "load", "--help"], capture_output=True, text=True,
+                               check=True).stdout
+        with tempfile.TemporaryDirectory() as folder:
+            (pathlib.Path(folder) / "encoderd").symlink_to(SOURCE)
+            own = pathlib.Path(folder) / "own"
+            own.mkdir()
+            (own / "kustomization.yaml").write_text(
+                "".join(re.findall(r"^```yaml\n(.*?)^```$", readme, re.M | re.S)))
+            (job,) = (one for one in render(KUBECTL, own) if one["kind"] == "Job")
+        pod = job["spec"]["template"]["spec"]
+        container = pod["containers"][0]
+        self.assertEqual(container["image"], "registry.example.com/minilm:1")
+        (mount,) = (one for one in container["volumeMounts"] if one["name"] == "tls")
+        (volume,) = (one for one in pod["volumes"] if one["name"] == "tls")
+        self.assertIn(f"create secret generic {volume['secret']['secretName']} ", readme)
+        added = container["args"][len(self.container["args"]):]
+        flags = dict(flag.partition("=")[::2] for flag in added)
+        self.assertEqual({flag for flag in flags if not re.search(rf"{flag}\b", known)}, set())
+        for flag in ("--tls_ca_file", "--tls_cert_file", "--tls_key_file"):
+            file = flags[flag].removeprefix(f"{mount['mountPath']}/")
+            self.assertIn(f"--from-file={file}", readme)
+        certificate = yaml.safe_load(
+            (SOURCE / "deploy/k8s/components/tls/certificate.yaml").read_text())
+        self.assertIn(flags["--tls_server_name"], certificate["spec"]["dnsNames"])
 
     def test_it_meets_the_strictest_pod_security(self):
         self.assertTrue(self.pod["spec"]["securityContext"]["runAsNonRoot"])
