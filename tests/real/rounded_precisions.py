@@ -37,7 +37,8 @@ def read_sequences(model_dir):
 
 def encode(arguments, precision, sequences):
     """Tokens [tokens, hidden] and pooled vectors [sequences, width], in float64."""
-    with RunningServer(arguments.encoderd, arguments.model_dir, f"--precision={precision}") as server:
+    flag = f"--precision={precision}"
+    with RunningServer(arguments.encoderd, arguments.model_dir, flag) as server:
         with Client(server.address) as client:
             result = client.encode(sequences, last_hidden_state=True,
                                    pooled=[Pooling.MODEL_DEFAULT])

@@ -18,6 +18,7 @@ import unittest
 import yaml
 
 from rendered import K8S, render_all
+from running_server import RunningServer
 from self_signed import write_keys
 
 KUBECTL, ENCODERD, ENCODERCTL = sys.argv[1:4]
@@ -231,17 +232,17 @@ class StartTest(unittest.TestCase):
         self.assertGreater(len(known), 30)
         self.assertEqual(set(overlay.flags()) - known, set())
 
-    def command(self, overlay):
+    def arguments(self, overlay):
         flags = overlay.flags()
         self.assertEqual(set(self.HERE) - set(flags), set())
         here = self.HERE | {name: str(self.keys / file) for name, file in self.KEYS.items()
                             if name in flags}
-        return [ENCODERD, *(f"--{name}={value}" for name, value in (flags | here).items())]
+        return [f"--{name}={value}" for name, value in (flags | here).items()]
 
     @in_every_overlay
     def test_memory_is_what_the_server_suggests(self, overlay):
-        report = subprocess.run([*self.command(overlay), "--check"], capture_output=True, text=True,
-                                check=True).stdout
+        report = subprocess.run([ENCODERD, *self.arguments(overlay), "--check"],
+                                capture_output=True, text=True, check=True).stdout
         suggested = float(re.search(r"suggested memory request: +([\d.]+) MiB", report)[1])
         resources = overlay.container["resources"]
         requested = re.fullmatch(r"(\d+)Mi", resources["requests"]["memory"])[1]
@@ -251,27 +252,17 @@ class StartTest(unittest.TestCase):
 
     @in_every_overlay
     def test_serves_and_answers_the_probes(self, overlay):
-        server = subprocess.Popen(self.command(overlay), stderr=subprocess.PIPE, text=True)
-        try:
-            log = ""
-            for line in server.stderr:
-                log += json.loads(line)["message"] + "\n"
-                if "Serving." in log:
-                    break
-            else:
-                self.fail(log)
-            self.assertRegex(log, rf"\bworkers={overlay.flags()['workers']}\b")
-            port = re.search(r"\bhealth_port=(\d+)", log)[1]
+        arguments = self.arguments(overlay)
+        with RunningServer(ENCODERD, self.HERE["model_dir"], *arguments) as server:
+            self.assertRegex(server.log, rf"\bworkers={overlay.flags()['workers']}\b")
+            for line in server.log.splitlines():
+                json.loads(line)  # what those who collect logs expect
             for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
                 service = overlay.container[probe]["grpc"].get("service", "")
                 answer = subprocess.run([ENCODERCTL, "health", *filter(None, [service]),
-                                         f"--address=127.0.0.1:{port}"],
-                                        capture_output=True, text=True)
+                                         f"--address={server.health_address}"],
+                                        capture_output=True, text=True, timeout=30)
                 self.assertEqual(answer.stdout, "SERVING\n", answer.stderr)
-        finally:
-            server.terminate()
-            server.communicate(timeout=30)
-        self.assertEqual(server.returncode, 0)
 
 
 if __name__ == "__main__":

@@ -3,15 +3,16 @@
 import json
 import pathlib
 import re
-import subprocess
 import tempfile
-import threading
 import urllib.error
 import urllib.parse
 import urllib.request
 
 import yaml
 
+from logged_process import LoggedProcess
+
+READY = "ready to receive"
 READY_SECONDS = 30
 
 
@@ -35,33 +36,24 @@ class RunningPrometheus:
                 "static_configs": [{"targets": [address], "labels": labels}
                                    for address, labels in targets]}],
         }
-        self._log = []
-        self._ready = threading.Event()
 
     def __enter__(self):
         self._folder = tempfile.TemporaryDirectory()
         config = pathlib.Path(self._folder.name) / "prometheus.yaml"
         config.write_text(yaml.safe_dump(self._config))
-        self._process = subprocess.Popen(
+        self._process = LoggedProcess(
             [self._binary, f"--config.file={config}", "--web.listen-address=127.0.0.1:0",
-             f"--storage.tsdb.path={self._folder.name}/data"], stderr=subprocess.PIPE, text=True)
-        threading.Thread(target=self._read_log, daemon=True).start()
-        self._ready.wait(READY_SECONDS)
-        log = "".join(self._log)
+             f"--storage.tsdb.path={self._folder.name}/data"], READY, READY_SECONDS)
+        log = self._process.log
         listening = re.search(r'msg="?Listening on"? address=(127\.0\.0\.1:\d+)', log)
-        if not listening or "ready to receive" not in log:
+        if not listening or READY not in log:
             self.__exit__()
             raise RuntimeError("Prometheus did not get ready; its log:\n" + log)
         self._address = listening.group(1)
         return self
 
     def __exit__(self, *unused):
-        self._process.terminate()
-        try:
-            self._process.wait(10)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+        self._process.stop(seconds=10)
         self._folder.cleanup()
 
     def query(self, expression):
@@ -82,10 +74,3 @@ class RunningPrometheus:
                 return json.load(reply)["data"]
         except urllib.error.HTTPError as error:
             raise QueryError(f"{parameters}: {error.read().decode()}") from error
-
-    def _read_log(self):
-        for line in self._process.stderr:
-            self._log.append(line)
-            if "ready to receive" in line:
-                self._ready.set()
-        self._ready.set()  # it ended
