@@ -10,6 +10,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "server/call_identity.h"
 
 namespace encoderd {
 namespace {
@@ -61,11 +62,10 @@ std::optional<Refusal> Access::RefuseClient(const grpc::AuthContext& peer) const
   const auto allowed = [this](const std::string& name) { return allowed_clients_.contains(name); };
   if (std::ranges::any_of(names, allowed)) return std::nullopt;
   // The caller knows its own names; a few of them are enough to see which certificate it was.
-  constexpr size_t kMaxNameBytes = 200;
   const std::string first =
       names.empty()
           ? "one without a name"
-          : absl::StrCat("\"", absl::CHexEscape(names.front().substr(0, kMaxNameBytes)), "\"");
+          : absl::StrCat("\"", absl::CHexEscape(names.front().substr(0, kMaxToldNameBytes)), "\"");
   return Refusal{
       .status = absl::PermissionDeniedError(absl::StrCat(
           "expected a client certificate with a name that this server allows, got ", first,
@@ -77,7 +77,9 @@ std::vector<std::string> ClientNames(const grpc::AuthContext& peer) {
   std::vector<std::string> names;
   AppendValues(peer, GRPC_PEER_URI_PROPERTY_NAME, names);
   AppendValues(peer, GRPC_PEER_DNS_PROPERTY_NAME, names);
-  if (names.empty()) AppendValues(peer, GRPC_X509_CN_PROPERTY_NAME, names);
+  if (!names.empty()) return names;
+  AppendValues(peer, GRPC_X509_CN_PROPERTY_NAME, names);
+  std::erase_if(names, [](const std::string& name) { return absl::StrContains(name, "://"); });
   return names;
 }
 

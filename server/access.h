@@ -36,8 +36,8 @@ class Access {
 };
 
 // The names of a client by its certificate: its URIs (SPIFFE ids among them) and DNS names, or, of
-// one that has neither, its common name (RFC 6125: a common name counts where nothing better is).
-// Empty: it has shown none.
+// one that has neither, its common name (RFC 6125: a common name counts where nothing better is),
+// unless that looks like a URI, for which nobody has vouched. Empty: it has shown none.
 std::vector<std::string> ClientNames(const grpc::AuthContext& peer);
 
 }  // namespace encoderd

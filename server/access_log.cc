@@ -14,9 +14,6 @@ namespace {
 
 constexpr int kInternal = 13;  // of grpc::StatusCode
 
-// Names in certificates may be of any length; a line must not be.
-std::string_view FirstBytes(std::string_view name) { return name.substr(0, 200); }
-
 // Written as it grows: every call pays for it, and a tree of values first took 4.6 µs instead of 2.
 class JsonObject {
  public:
@@ -88,8 +85,10 @@ std::string AccessLine(const CallRecord& call, absl::Time arrival) {
   line.Add("method", kMethodNames[IndexOf(call.method)]);
   line.Add("code", kCodeNames[IndexOfCode(call.code)]);
   if (!call.reason.empty()) line.Add("reason", call.reason);
-  line.Add("peer", FirstBytes(identity.peer));
-  if (!identity.client.empty()) line.Add("client", FirstBytes(identity.client));
+  // Bounded here as well: a line is.
+  const auto told = [](std::string_view name) { return name.substr(0, kMaxToldNameBytes); };
+  line.Add("peer", told(identity.peer));
+  if (!identity.client.empty()) line.Add("client", told(identity.client));
   line.Add("request_id", identity.request_id);
   if (identity.parent.has_value()) {
     line.Add("trace_id", identity.parent->trace_id);

@@ -18,8 +18,8 @@ namespace {
 constexpr const char* kTraceparent = "traceparent";
 
 std::string ClientOf(const grpc::CallbackServerContext& context) {
-  std::vector<std::string> names = ClientNames(*context.auth_context());
-  return names.empty() ? "" : std::move(names.front());
+  const std::vector<std::string> names = ClientNames(*context.auth_context());
+  return names.empty() ? "" : names.front().substr(0, kMaxToldNameBytes);
 }
 
 std::string RequestIdOf(const grpc::CallbackServerContext& context) {

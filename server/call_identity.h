@@ -15,9 +15,12 @@ class CallbackServerContext;
 
 namespace encoderd {
 
+// What logs and answers tell of a name at most: certificates have names of any length.
+inline constexpr size_t kMaxToldNameBytes = 200;
+
 struct CallIdentity {
   std::string peer;    // the connection, as gRPC writes it: "ipv4:127.0.0.1:40312"
-  std::string client;  // the name in the certificate that TLS has verified, "" without one
+  std::string client;  // the name in the certificate that TLS has verified, cut; "" without one
   std::string request_id;
   std::optional<Traceparent> parent;  // the caller's span; nothing without a valid traceparent
   std::string span_id;                // ours below it, "" without one

@@ -36,7 +36,7 @@ struct CallRecord {
   Method method = Method::kOther;
   CallIdentity identity;
   int code = 0;                      // of grpc::StatusCode, 0 … 16
-  std::string_view reason;           // of kReasons; empty if and only if the code is OK
+  std::string_view reason;           // of kReasons, while CallEnded runs; empty if the code is OK
   absl::Duration whole;              // arrival to end
   std::optional<CallTiming> timing;  // of calls that the batcher accepted
   int64_t sequences = 0;             // sent, as far as the request was read

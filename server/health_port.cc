@@ -15,7 +15,7 @@ namespace encoderd {
 namespace {
 
 // Anybody may connect, so there is little to take: a probe sends a few bytes on a connection of its
-// own, and some keep one Watch open.
+// own, and some keep one Watch open, which they begin again where it ends.
 constexpr int kMaxConnections = 64;
 constexpr TransportLimits kTransport = {.max_message_bytes = 1024,
                                         .max_connection_streams = 16,
@@ -46,6 +46,8 @@ absl::StatusOr<std::unique_ptr<HealthPort>> HealthPort::Start(const ListenAddres
   SetTransport(builder, kTransport);
   // Who leaves a connection open and asks nothing gives its place back.
   builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS, 60'000);
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_AGE_MS, 300'000);
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_AGE_GRACE_MS, 10'000);
   builder.SetOption(std::make_unique<NoPlugins>());
   builder.RegisterService(&health);
   result->grpc_ = builder.BuildAndStart();

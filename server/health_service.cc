@@ -1,5 +1,7 @@
 #include "server/health_service.h"
 
+#include <algorithm>
+#include <cstdint>
 #include <utility>
 #include <vector>
 
@@ -9,8 +11,12 @@ namespace {
 constexpr const char* kReadyNames[] = {"", "encoderd.v1.EncoderService"};
 constexpr const char* kLivenessName = "liveness";
 
-// Each open Watch is memory that somebody else decides about.
-constexpr size_t kMaxWatches = 1024;
+// Each open Watch is memory that somebody else decides about. Whoever can connect may watch: one
+// connection must not take what others need.
+constexpr size_t kMaxWatches = 4096;
+constexpr int64_t kMaxConnectionWatches = 64;
+
+grpc::Status TooMany(const char* what) { return {grpc::StatusCode::RESOURCE_EXHAUSTED, what}; }
 
 grpc::Status ShuttingDown() {
   return {grpc::StatusCode::UNAVAILABLE, "the server is shutting down"};
@@ -27,9 +33,11 @@ class HealthService::Watcher : public grpc::ServerWriteReactor<HealthCheckRespon
  public:
   enum class Step { kNone, kWrite, kEnd };
 
-  Watcher(HealthService& health, Subject subject) : health_(health), subject_(subject) {}
+  Watcher(HealthService& health, Subject subject, std::string peer)
+      : health_(health), subject_(subject), peer_(std::move(peer)) {}
 
   Subject subject() const { return subject_; }
+  const std::string& peer() const { return peer_; }
 
   // Notes the status if it is a change.
   Step Report(HealthCheckResponse::ServingStatus status)
@@ -98,6 +106,7 @@ class HealthService::Watcher : public grpc::ServerWriteReactor<HealthCheckRespon
 
   HealthService& health_;
   const Subject subject_;
+  const std::string peer_;  // the connection
   // UNKNOWN is never reported, so the first status is always a change.
   HealthCheckResponse::ServingStatus last_reported_ = HealthCheckResponse::UNKNOWN;
   std::deque<HealthCheckResponse::ServingStatus> to_write_;  // grows by a few in a process's life
@@ -206,15 +215,18 @@ grpc::ServerUnaryReactor* HealthService::List(grpc::CallbackServerContext* conte
 }
 
 grpc::ServerWriteReactor<HealthService::HealthCheckResponse>* HealthService::Watch(
-    grpc::CallbackServerContext*, const grpc::health::v1::HealthCheckRequest* request) {
-  auto* watcher = new Watcher(*this, SubjectOf(request->service()));
+    grpc::CallbackServerContext* context, const grpc::health::v1::HealthCheckRequest* request) {
+  auto* watcher = new Watcher(*this, SubjectOf(request->service()), context->peer());
   Watcher::Step step;
   {
     MutexLock lock(mutex_);
+    const auto is_of_peer = [&](const Watcher* one) { return one->peer() == watcher->peer(); };
     if (ended_) {
       step = watcher->End(ShuttingDown());
     } else if (watchers_.size() >= kMaxWatches) {
-      step = watcher->End({grpc::StatusCode::RESOURCE_EXHAUSTED, "too many open Watches"});
+      step = watcher->End(TooMany("too many open Watches"));
+    } else if (std::ranges::count_if(watchers_, is_of_peer) >= kMaxConnectionWatches) {
+      step = watcher->End(TooMany("the connection has 64 open Watches, as many as it may have"));
     } else {
       watchers_.insert(watcher);
       step = watcher->Report(StatusOf(watcher->subject()));

@@ -2,8 +2,9 @@
 //
 // Role:    under the access log. A line goes into memory, and a thread of its own writes what has
 //          come every tenth of a second.
-// Bound:   1 MiB in memory. A line that finds no room there, or that cannot be written (a full
-//          disk, a pipe that nobody reads any more), is dropped; the next ones are tried again.
+// Bound:   1 MiB in memory, and as much that is being written. A line that finds no room there, or
+//          that cannot be written (a full disk, a pipe that nobody reads any more), is dropped; the
+//          next ones are tried again.
 #pragma once
 
 #include <chrono>

@@ -49,6 +49,12 @@ ExitCode LoadFailed(const absl::Status& status) {
   return Fail(model ? kBadModel : kInternal, status);
 }
 
+// Key files and other flags are told from addresses, and both from faults of our own.
+ExitCode ListenFailed(const absl::Status& status) {
+  if (absl::IsInvalidArgument(status)) return Fail(kBadFlags, status);
+  return Fail(absl::IsUnavailable(status) ? kPortTaken : kInternal, status);
+}
+
 int WorkersOf(const Options& options) {
   if (options.workers > 0) return options.workers;
   const CpuQuota cpus = ReadCpuQuota();
@@ -110,9 +116,7 @@ ExitCode Serve(const Options& options, const Signals& signals) {
   auto metrics = Metrics::Start(options.metrics_listen.ToString(), Version(), BuildId());
   if (!metrics.ok()) return Fail(kPortTaken, metrics.status());
   auto server = Server::Listen(options, **metrics);
-  if (!server.ok()) {
-    return Fail(absl::IsInvalidArgument(server.status()) ? kBadFlags : kPortTaken, server.status());
-  }
+  if (!server.ok()) return ListenFailed(server.status());
   LOG(INFO) << "Listening. version=" << Version() << " build_id=" << BuildId()
             << " port=" << (*server)->port() << " metrics_port=" << (*metrics)->port()
             << " health_port=" << (*server)->health_port() << " " << Describe(options);

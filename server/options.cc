@@ -9,6 +9,7 @@
 #include <span>
 
 #include "absl/flags/flag.h"
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "server/flag_parser.h"
@@ -41,9 +42,10 @@ ABSL_FLAG(std::string, metrics_listen, "127.0.0.1:9090",
           "Address for Prometheus, HOST:PORT, path /metrics, HTTP. Port 0 takes any free one.");
 ABSL_FLAG(std::string, health_listen, "",
           "Address for grpc.health.v1 alone, HOST:PORT, always in plaintext: for probes that carry "
-          "no TLS, such as Kubernetes'. It tells whether the server is ready and nothing else, so "
-          "any address is allowed without --plaintext. Port 0 takes any free one. \"\" = none: "
-          "health is asked for at --listen.");
+          "no TLS, such as Kubernetes'. It tells whether the server is ready and alive, so any "
+          "address is allowed without --plaintext; who reaches it can take its 64 connections, "
+          "so let probes alone reach it. Port 0 takes any free one. \"\" = none: health is "
+          "asked for at --listen.");
 ABSL_FLAG(bool, plaintext, false,
           "Serve without TLS on an address that is not loopback. Say so only where the network "
           "itself is trusted: tokens and inputs pass through it as they are.");
@@ -324,8 +326,11 @@ void CheckKeys(const Options& options, Checker& check) {
   need("tls_client_ca_file", options.tls_client_ca_file, tls, "tls_cert_file");
   need("allowed_clients", absl::StrJoin(options.allowed_clients, ","),
        !options.tls_client_ca_file.empty(), "tls_client_ca_file");
-  if (std::ranges::find(options.allowed_clients, "") != options.allowed_clients.end()) {
-    check.Fault("allowed_clients", "names separated by commas",
+  const auto is_no_name = [](const std::string& name) {
+    return name.empty() || absl::StripAsciiWhitespace(name) != name;
+  };
+  if (std::ranges::any_of(options.allowed_clients, is_no_name)) {
+    check.Fault("allowed_clients", "names separated by commas alone",
                 LogValue(absl::StrJoin(options.allowed_clients, ",")));
   }
   if (options.plaintext && tls) {

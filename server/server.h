@@ -32,7 +32,8 @@ class Server {
   // Binds the address and answers from now on: health says NOT_SERVING, calls get UNAVAILABLE.
   // `metrics` and `clock` must outlive the server. Errors: kInvalidArgument with every fault of the
   // key files that the options name, or when another file cannot be opened; kUnavailable when an
-  // address cannot be bound. REQUIRES: options.workers is at least 1.
+  // address cannot be bound; kInternal when gRPC does not start. REQUIRES: options.workers is at
+  // least 1.
   static absl::StatusOr<std::unique_ptr<Server>> Listen(const Options& options, Metrics& metrics,
                                                         Clock& clock = SteadyClock());
 

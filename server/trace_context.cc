@@ -59,7 +59,12 @@ std::string Traceparent::ToString() const {
 }
 
 std::string RandomId() {
-  thread_local std::mt19937_64 random(std::random_device{}());
+  // One number of the device has 32 bits: in a large fleet two would be the same before long.
+  thread_local std::mt19937_64 random = [] {
+    std::random_device device;
+    std::seed_seq seed{device(), device(), device(), device()};
+    return std::mt19937_64(seed);
+  }();
   return absl::StrFormat("%016x", std::max<uint64_t>(random(), 1));
 }
 

@@ -94,7 +94,7 @@ class Reloaded {
     return texts;
   }
 
-  // Contents that are compared later are kept as a digest: keys lie about in memory once.
+  // Contents that are compared later are kept as a digest: no copy of a key is kept for it.
   static std::string Digest(const std::vector<KeyText>& texts) {
     std::string digests;
     for (const KeyText& text : texts) digests += Sha256(text.text);

@@ -48,7 +48,8 @@ absl::StatusOr<std::vector<CertificatePtr>> ReadCertificates(const KeyText& file
   const BioPtr bio = BioOf(file);
   std::vector<CertificatePtr> certificates;
   ERR_clear_error();
-  while (X509* const one = PEM_read_bio_X509(bio.get(), nullptr, NoPassword, nullptr)) {
+  // As gRPC reads the first of them: TRUSTED CERTIFICATE is one of its words for a certificate.
+  while (X509* const one = PEM_read_bio_X509_AUX(bio.get(), nullptr, NoPassword, nullptr)) {
     certificates.emplace_back(one);
   }
   // The end of the text is an error among others.

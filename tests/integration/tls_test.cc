@@ -284,6 +284,9 @@ INSTANTIATE_TEST_SUITE_P(
         ClientCase{"CommonNameBesideDns",
                    {.common_name = "search", .names = {"DNS:other.example"}},
                    false},
+        ClientCase{"CommonNameLikeAUri",
+                   {.common_name = "spiffe://example.org/ns/a/sa/search"},
+                   false},
         ClientCase{"AllowedTextAsMail", {.names = {"email:search@example.org"}}, false},
         ClientCase{"NoName", {}, false}),
     [](const auto& one) { return one.param.name; });

@@ -5,7 +5,6 @@
 
 #include <gmock/gmock.h>
 #include <grpcpp/client_context.h>
-#include <grpcpp/create_channel.h>
 #include <grpcpp/server.h>
 #include <grpcpp/server_builder.h>
 #include <gtest/gtest.h>
@@ -13,6 +12,8 @@
 #include <memory>
 #include <string>
 #include <vector>
+
+#include "tests/integration/connect.h"
 
 namespace encoderd {
 namespace {
@@ -30,8 +31,8 @@ class HealthServiceTest : public ::testing::Test {
     builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
     builder.RegisterService(&health_);
     server_ = builder.BuildAndStart();
-    stub_ = grpc::health::v1::Health::NewStub(grpc::CreateChannel(
-        "127.0.0.1:" + std::to_string(port), grpc::InsecureChannelCredentials()));
+    address_ = "127.0.0.1:" + std::to_string(port);
+    stub_ = grpc::health::v1::Health::NewStub(ConnectAlone(address_));
   }
 
   grpc::Status Check(const std::string& service, HealthCheckResponse& response) {
@@ -49,6 +50,7 @@ class HealthServiceTest : public ::testing::Test {
 
   HealthService health_;
   std::unique_ptr<grpc::Server> server_;
+  std::string address_;
   std::unique_ptr<grpc::health::v1::Health::Stub> stub_;
 };
 
@@ -146,6 +148,19 @@ TEST_F(HealthServiceTest, OpenWatchesDoNotHoldAShutdownUp) {
   server_->Shutdown();  // without a deadline: waits for every call
   EXPECT_GT(watches[0]->Next(), HealthCheckResponse::SERVICE_UNKNOWN);
   EXPECT_EQ(watches[0]->End().error_code(), grpc::StatusCode::UNAVAILABLE);
+}
+
+TEST_F(HealthServiceTest, AConnectionHasItsShareOfTheWatches) {
+  std::vector<std::unique_ptr<Watch>> watches;
+  for (int i = 0; i < 64; ++i) {
+    watches.push_back(std::make_unique<Watch>(*stub_, ""));
+    EXPECT_EQ(watches.back()->Next(), HealthCheckResponse::NOT_SERVING);
+  }
+  Watch beyond(*stub_, "");
+  EXPECT_GT(beyond.Next(), HealthCheckResponse::SERVICE_UNKNOWN);
+  EXPECT_EQ(beyond.End().error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  const auto other = grpc::health::v1::Health::NewStub(ConnectAlone(address_));
+  EXPECT_EQ(Watch(*other, "").Next(), HealthCheckResponse::NOT_SERVING);
 }
 
 TEST_F(HealthServiceTest, AWatchThatComesTooLateEndsAtOnce) {

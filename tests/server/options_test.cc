@@ -258,7 +258,11 @@ TEST_F(OptionsTest, RefusesKeysThatLackOthers) {
                                    "--tls_client_ca_file, got a"));
   Read({"--model_dir=/m", "--tls_client_ca_file=/k/ca.crt", "--allowed_clients=a,,b"});
   EXPECT_THAT(faults_,
-              ElementsAre("--allowed_clients: expected names separated by commas, got a,,b"));
+              ElementsAre("--allowed_clients: expected names separated by commas alone, got a,,b"));
+  Read({"--model_dir=/m", "--tls_cert_file=/c", "--tls_key_file=/k", "--tls_client_ca_file=/a",
+        "--allowed_clients=a, b"});
+  EXPECT_THAT(faults_, ElementsAre("--allowed_clients: expected names separated by commas alone, "
+                                   "got \"a, b\""));
   Read({"--model_dir=/m", "--allowed_clients=a", "--plaintext"});
   EXPECT_THAT(faults_, ElementsAre("--plaintext: expected false with --tls_cert_file, got true"));
 }

@@ -465,7 +465,9 @@ absl::Status CheckLoadOptions(const LoadOptions& options) {
   } else {
     double seconds = absl::ToDoubleSeconds(options.warm_up + options.duration);
     faults.Expect(options.rate > 0 && options.rate * options.spike <= kMaxRate, "rate",
-                  absl::StrCat("more than 0, up to ", kMaxRate, " calls per second"), options.rate);
+                  absl::StrCat("more than 0, up to ", kMaxRate,
+                               " calls per second, in a spike as well"),
+                  options.rate);
     const double third = absl::ToDoubleSeconds(options.duration) / 3;
     seconds += (options.spike - 1) * third;
     faults.Expect(!(options.rate * seconds > static_cast<double>(kMaxCalls)), "rate",

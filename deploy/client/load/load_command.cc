@@ -217,6 +217,10 @@ absl::StatusOr<double> RateFromFlags(const LoadOptions& options, std::ostream& e
                      "--arrival=saturate, got ",
                      relative));
   }
+  // What does not depend on the rate is checked before half a minute is spent on it.
+  LoadOptions checked = options;
+  UseArrival(options.arrival, /*rate=*/1, checked);
+  RETURN_IF_ERROR(CheckLoadOptions(checked));
   ASSIGN_OR_RETURN(const LoadResult offline, MeasureOffline(options, err));
   err << absl::StrFormat("%.1f calls/s; %.4g times that\n", offline.achieved_rate, relative);
   return relative * offline.achieved_rate;

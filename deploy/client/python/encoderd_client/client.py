@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import re
 import sys
 from collections import abc
 from types import TracebackType
@@ -125,7 +126,11 @@ class Client:
     def _metadata(self) -> tuple[tuple[str, str], ...]:
         if self._token is None:
             return self._fixed_metadata
-        return (*self._fixed_metadata, ("authorization", f"Bearer {self._token()}"))
+        token = self._token()
+        # gRPC would print it with what it says of the fault.
+        if not re.fullmatch(r"[A-Za-z0-9._~+/=-]+", token):
+            raise ValueError("token: expected the characters A-Z a-z 0-9 - . _ ~ + / =, got others")
+        return (*self._fixed_metadata, ("authorization", f"Bearer {token}"))
 
     def close(self) -> None:
         """Ends the connection; calls that are still running are cancelled."""
