@@ -61,10 +61,18 @@ class DashboardTest(unittest.TestCase):
                     selectors = re.findall(r"([\w:]+){([^{}]*)}", target["expr"])
                     self.assertTrue(selectors)
                     for metric, labels in selectors:
-                        self.assertIn('job=~"$job"', labels)
+                        self.assertIn('namespace=~"$namespace", job=~"$job"', labels)
                         # What is recorded of a whole job has no instance.
                         self.assertNotEqual(metric.startswith("job"),
                                             'instance=~"$instance"' in labels)
+
+    def test_all_namespaces_include_none(self):
+        # Outside Kubernetes there is no such label; a list of those found would leave that out.
+        (namespace,) = [variable for variable in self.dashboard["templating"]["list"]
+                        if variable["name"] == "namespace"]
+        self.assertTrue(namespace["includeAll"])
+        self.assertEqual((namespace["allValue"], namespace["current"]["value"]),
+                         (".*", ["$__all"]))
 
     def test_provisioning_names_what_is_there(self):
         (source,) = load("grafana/provisioning/datasources/prometheus.yaml")["datasources"]

@@ -84,6 +84,9 @@ class LiveTest(unittest.TestCase):
             variable: "|".join(map(re.escape,
                                    cls.prometheus.label_values(label, "encoderd_model_info")))
             for variable, label in (("model", "name"), ("job", "job"), ("instance", "instance"))}
+        cls.values |= {variable["name"]: variable["allValue"]
+                       for variable in cls.dashboard["templating"]["list"]
+                       if "allValue" in variable}
 
     @classmethod
     def tls(cls):
