@@ -54,11 +54,7 @@ absl::StatusOr<std::unique_ptr<HealthPort>> HealthPort::Start(const ListenAddres
   if (result->grpc_ == nullptr) {
     return absl::InternalError("gRPC did not start for --health_listen; its log lines say why");
   }
-  result->listener_->Start([port = result.get()](int fd) {
-    grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;
-    connection.fd = fd;
-    port->connections_->HandleNewConnection(&connection);
-  });
+  result->listener_->Start([port = result.get()](int fd) { HandOver(fd, *port->connections_); });
   return result;
 }
 

@@ -204,7 +204,7 @@ class GrpcServer final : public Server {
     if (grpc_ == nullptr) return absl::InternalError("gRPC did not start; its log lines say why");
     key_watch_.emplace(*keys_, clock_, metrics_);
     heartbeat_.emplace(SteadyClock());  // that of gRPC's threads, whatever clock calls have
-    listener_->Start([this](int fd) { TakeConnection(fd); });
+    listener_->Start([this](int fd) { HandOver(fd, *connections_); });
     metrics_.SetConnections([this] { return listener_->Counts(); });
     metrics_.SetInflightBytes([this] { return encode_.inflight_bytes(); });
     trimmer_.emplace(clock_, [this] { return encode_.inflight_bytes() == 0; });
@@ -288,12 +288,6 @@ class GrpcServer final : public Server {
                                                                       shadow_.get());
                                               }));
     return absl::OkStatus();
-  }
-
-  void TakeConnection(int fd) {
-    grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;
-    connection.fd = fd;
-    connections_->HandleNewConnection(&connection);
   }
 
   void SleepUntil(absl::Time end) {

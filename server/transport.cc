@@ -33,4 +33,10 @@ void SetTransport(grpc::ServerBuilder& builder, const TransportLimits& limits) {
   builder.SetResourceQuota(quota);
 }
 
+void HandOver(int fd, grpc::experimental::ExternalConnectionAcceptor& connections) {
+  grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;
+  connection.fd = fd;
+  connections.HandleNewConnection(&connection);
+}
+
 }  // namespace encoderd

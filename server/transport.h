@@ -25,4 +25,7 @@ struct TransportLimits {
 
 void SetTransport(grpc::ServerBuilder& builder, const TransportLimits& limits);
 
+// Gives gRPC a connected socket that a listener has accepted.
+void HandOver(int fd, grpc::experimental::ExternalConnectionAcceptor& connections);
+
 }  // namespace encoderd

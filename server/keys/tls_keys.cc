@@ -14,23 +14,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/status_macros.h"
+#include "server/keys/openssl_ptr.h"
 
 namespace encoderd {
 namespace {
-
-template <auto kFree>
-struct Freed {
-  template <typename T>
-  void operator()(T* object) const {
-    kFree(object);
-  }
-};
-
-using BioPtr = std::unique_ptr<BIO, Freed<BIO_free>>;
-using CertificatePtr = std::unique_ptr<X509, Freed<X509_free>>;
-using KeyPtr = std::unique_ptr<EVP_PKEY, Freed<EVP_PKEY_free>>;
-using ContextPtr = std::unique_ptr<SSL_CTX, Freed<SSL_CTX_free>>;
-using NumberPtr = std::unique_ptr<BIGNUM, Freed<BN_free>>;
 
 BioPtr BioOf(const KeyText& file) {
   return BioPtr(BIO_new_mem_buf(file.text.data(), static_cast<int>(file.text.size())));

@@ -8,22 +8,10 @@
 
 #include "absl/log/check.h"
 #include "absl/strings/str_join.h"
+#include "server/keys/openssl_ptr.h"
 
 namespace encoderd {
 namespace {
-
-template <auto kFree>
-struct Freed {
-  template <typename T>
-  void operator()(T* object) const {
-    kFree(object);
-  }
-};
-
-using BioPtr = std::unique_ptr<BIO, Freed<BIO_free>>;
-using CertificatePtr = std::unique_ptr<X509, Freed<X509_free>>;
-using KeyPtr = std::unique_ptr<EVP_PKEY, Freed<EVP_PKEY_free>>;
-using NumberPtr = std::unique_ptr<BIGNUM, Freed<BN_free>>;
 
 std::string Written(const BioPtr& bio) {
   char* text = nullptr;
